@@ -1,0 +1,1 @@
+"""Benchmarks: records, readers of official releases, preparation and the synthetic phantom."""

@@ -1,0 +1,132 @@
+"""The prediction folder: `predictions.jsonl` in dataset order and `manifest.json`.
+
+Read by `eval` and by `infer` (resume, export); written only by `infer`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from benchmarks.errors import DataError
+from benchmarks.schema import Answer
+
+MANIFEST = "manifest.json"
+PREDICTIONS = "predictions.jsonl"
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Token counts of one row: prompt (image tokens included) and newly generated ones."""
+
+    prompt: int
+    new: int
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One row of a prediction file.
+
+    Attributes:
+        id: The record's id.
+        text: The model's text, untouched; `None` where the sample failed (`error` says why).
+        answer: The decoded answer, boxes in native pixels.
+        invalid: Why the text could not be decoded (then `answer` is absent).
+        finish: `stop`, or `length` where the limit on new tokens ended the text.
+        tokens: Token counts.
+        label_scores: Log probability per label at the class slot.
+        error: What went wrong with this sample on our side; never scored as a wrong answer unseen.
+    """
+
+    id: str
+    text: str | None = None
+    answer: Answer | None = None
+    invalid: str | None = None
+    finish: Literal["stop", "length"] | None = None
+    tokens: Tokens | None = None
+    label_scores: dict[str, float] | None = None
+    error: str | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a prediction file came about.
+
+    Attributes:
+        name: Short name for tables (recipe or model, and the control's name if it is one).
+        dataset: Folder of the prepared dataset, as given.
+        dataset_hash: Its content hash.
+        split: Which split was predicted.
+        records: Number of rows.
+        limit: If only the first N records were asked for, N.
+        engine: `hf`, `control`, `import`, ...
+        control: `majority`, `prompt_only`, `blank_image` or `shuffled_image`, else absent.
+        codec: Codec that wrote the targets and read the texts.
+        encoder_fingerprint: Hash of prompt, image plan, codec and processor; absent without a model.
+        weights: Path or name of the weights, and `weights_hash` their hash.
+        recipe: The recipe as a plain mapping.
+        decoding: Decoding settings.
+        environment: Versions, device, dtype, git commit.
+        timing: Wall seconds, tokens per second; left out when two files are compared.
+    """
+
+    name: str
+    dataset: str
+    dataset_hash: str
+    split: str
+    records: int
+    engine: str
+    codec: str
+    limit: int | None = None
+    control: str | None = None
+    encoder_fingerprint: str | None = None
+    weights: str | None = None
+    weights_hash: str | None = None
+    recipe: dict[str, Any] | None = None
+    decoding: dict[str, Any] = {}
+    environment: dict[str, Any] = {}
+    timing: dict[str, float] = {}
+
+
+def encode_prediction(row: Prediction) -> bytes:
+    """One JSON line without the newline; the same row always gives the same bytes."""
+    return msgspec.json.encode(row, order="deterministic")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads `manifest.json`.
+
+    Raises:
+        DataError: The folder or file is missing or not a manifest.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise DataError(
+            f"{folder} is not a finished prediction folder: {MANIFEST} is missing",
+            fix="run `python -m infer` again with the same arguments: it continues where it stopped",
+        )
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise DataError(f"not a prediction manifest: {error}", where=str(path), fix="predict again") from error
+
+
+def read_predictions(folder: Path) -> list[Prediction]:
+    """Reads `predictions.jsonl` in file order; ids are not checked here.
+
+    Raises:
+        DataError: A line is not a prediction; names file and row.
+    """
+    path = folder / PREDICTIONS
+    if not path.is_file():
+        raise DataError(f"{path} is missing", fix="run `python -m infer` again: it continues where it stopped")
+    decoder = msgspec.json.Decoder(Prediction)
+    rows = []
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                rows.append(decoder.decode(line))
+            except (msgspec.ValidationError, msgspec.DecodeError) as error:
+                raise DataError(
+                    f"not a prediction: {error}", where=f"{path} row {number}", fix="mend or predict again"
+                ) from error
+    return rows

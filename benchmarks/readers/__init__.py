@@ -1,0 +1,1 @@
+"""Readers of official releases: one module each, release quirks live only there."""

@@ -1,0 +1,1 @@
+"""Encoders: prompts, image plans, codecs and one collator per model family."""

@@ -1,0 +1,1 @@
+"""Codecs: pure functions between answers and text, without torch."""

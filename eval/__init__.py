@@ -1,0 +1,1 @@
+"""Scoring: prediction folders to scores, intervals and a report; imports no torch."""

@@ -1,0 +1,1 @@
+"""Prediction: weights and records to a prediction folder."""

@@ -1,0 +1,1 @@
+"""Model families: load, adapt, freeze, tiny random twin."""

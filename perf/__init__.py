@@ -1,0 +1,1 @@
+"""Benchmarks of speed and memory, each against a named baseline in the same run."""

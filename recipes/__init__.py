@@ -1,0 +1,1 @@
+"""Recipes: schema, YAML files, launch configurations."""

@@ -1,0 +1,1 @@
+"""Training: recipe to weights."""
