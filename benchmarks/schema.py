@@ -164,7 +164,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def check_relative(path: str) -> None:
     """Raises `ValueError` unless `path` is relative, non-empty and stays under its root."""
     pure = PurePosixPath(path)
-    if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in pure.parts[0]:
+    if not pure.parts or pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in pure.parts[0]:
         raise ValueError(f"path {path!r} must be relative, with '/' as separator, and stay under the image root")
 
 

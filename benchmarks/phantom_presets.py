@@ -1,0 +1,80 @@
+"""Named sizes of the phantom, and changes to them from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+
+import msgspec
+
+from benchmarks.errors import DataError
+from benchmarks.phantom import CONTRASTS, LAYOUTS, PhantomConfig
+from benchmarks.phantom_wording import FORMS
+
+PRESETS: dict[str, PhantomConfig] = {
+    # The release's image size and class imbalance.
+    "full": PhantomConfig(),
+    # Small pictures and as many abnormal as normal questions, so that learning shows within minutes.
+    "demo": PhantomConfig(seed=1, train=400, val=40, test=120, width=64, height=128, rows=3, abnormal_share=0.5),
+    # Another population than the demo's: body, detector and language differ.
+    "demo_base": PhantomConfig(
+        seed=2,
+        train=4000,
+        val=40,
+        test=40,
+        width=64,
+        height=128,
+        rows=3,
+        abnormal_share=0.5,
+        layout="broad",
+        contrast="compressed",
+        wording="report",
+    ),
+}
+_NAMES = [field.name for field in dataclasses.fields(PhantomConfig)]
+_CHOICES = {"layout": tuple(LAYOUTS), "contrast": CONTRASTS, "wording": tuple(FORMS)}
+_MINIMUM = {"train": 0, "val": 0, "test": 0, "width": 16, "height": 16, "rows": 1}
+
+
+def configure(preset: str, settings: Sequence[str] = ()) -> PhantomConfig:
+    """A preset with changes of the form `train=50`.
+
+    Raises:
+        DataError: Unknown preset or setting, or a value out of range; lists everything that is wrong.
+    """
+    if preset not in PRESETS:
+        raise DataError(f"unknown preset {preset!r}", fix=f"the presets are {', '.join(PRESETS)}")
+    values: dict[str, object] = dataclasses.asdict(PRESETS[preset])
+    problems = []
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if name in _NAMES and equals:
+            values[name] = value
+        else:
+            near = difflib.get_close_matches(name, _NAMES, n=1)
+            problems.append(f"unknown setting {setting!r}" + (f", did you mean {near[0]}=?" if near else ""))
+    try:
+        config = msgspec.convert(values, PhantomConfig, strict=False)
+        problems += _out_of_range(config)
+    except msgspec.ValidationError as error:
+        problems.append(str(error))
+        config = PRESETS[preset]
+    if problems:
+        raise DataError("; ".join(problems), fix=f"settings are written key=value; keys: {', '.join(_NAMES)}")
+    return config
+
+
+def _out_of_range(config: PhantomConfig) -> list[str]:
+    problems = [
+        f"{name}={getattr(config, name)} is less than {low}"
+        for name, low in _MINIMUM.items()
+        if getattr(config, name) < low
+    ]
+    for name in ("abnormal_share", "lesion_share"):
+        if not 0 <= getattr(config, name) <= 1:
+            problems.append(f"{name}={getattr(config, name)} is not between 0 and 1")
+    for name, choices in _CHOICES.items():
+        if getattr(config, name) not in choices:
+            problems.append(f"{name}={getattr(config, name)} is not one of {', '.join(choices)}")
+    return problems

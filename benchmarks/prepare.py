@@ -1,0 +1,113 @@
+"""Turns a release into a prepared dataset, or refuses it with the list of its faults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.dataset import DatasetInfo, write_dataset
+from benchmarks.errors import DataError
+from benchmarks.registry import Entry, find
+from benchmarks.schema import Record
+from benchmarks.validate import check_images, check_records, source_of
+
+SHOWN_FAULTS = 20
+
+
+def prepare(
+    name: str,
+    release: Path,
+    out: Path,
+    *,
+    image_root: Path | None = None,
+    image_check: bool = True,
+    benchmark: str | None = None,
+) -> tuple[DatasetInfo, list[str]]:
+    """Reads, checks and writes.
+
+    Args:
+        name: Name of the reader in the registry.
+        release: What the reader reads: a folder, or a file for `generic`.
+        out: Folder of the prepared dataset; its last part becomes the dataset's name.
+        image_root: Folder of the images, if they do not lie in the release.
+        image_check: Whether every image is opened; without it missing images show only in training.
+        benchmark: Benchmark of the records (its rules and scorer apply); by default the reader's name.
+
+    Returns:
+        The dataset's description, and warnings.
+
+    Raises:
+        DataError: Any fault in the release; the message lists the first 20 and their number.
+    """
+    entry = find(name)
+    target = find(benchmark) if benchmark is not None else entry
+    if name not in (target.name, "generic"):
+        raise DataError(
+            f"records of reader {name!r} cannot become benchmark {target.name!r}",
+            fix="--benchmark is for `prepare generic`",
+        )
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out} exists and is not a folder", fix="choose another --out")
+    if image_root is not None and not image_root.is_dir():
+        raise DataError(f"image root {image_root} is not a folder", fix="check --image-root")
+    opened = entry.open_release(release, image_root)
+    broken: list[DataError] = []
+    records: list[Record] = []
+    for item in opened.items:
+        if isinstance(item, DataError):
+            broken.append(item)
+        else:
+            records.append(item if item.benchmark == target.name else _as_benchmark(item, target))
+    findings = check_records((source_of(record), record) for record in records)
+    findings.faults = broken + findings.faults
+    if image_check:
+        findings.faults += check_images(records, opened.image_root)
+    if not records and not findings.faults:
+        findings.faults.append(DataError("the release has no rows", where=str(release), fix="check the path"))
+    _refuse(findings.faults, release)
+    try:
+        info = write_dataset(
+            out,
+            records,
+            name=out.resolve().name,
+            benchmark=target.name,
+            reader=opened.reader,
+            image_root=opened.image_root,
+            sources=opened.sources,
+        )
+    except OSError as error:
+        raise DataError(
+            f"the dataset cannot be written: {error.strerror}",
+            where=str(error.filename or out),
+            fix="check space and permissions, then run the same command again",
+        ) from error
+    return info, findings.warnings
+
+
+def fault_list(faults: Sequence[DataError], limit: int | None = None) -> str:
+    """Writes faults one below the other, at most `limit` of them, and says how many there are."""
+    shown = [str(fault) for fault in faults[:limit]]
+    if len(shown) < len(faults):
+        shown.append(f"... and {len(faults) - len(shown)} more")
+    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    return "\n".join([*shown, count])
+
+
+def _refuse(faults: Sequence[DataError], release: Path) -> None:
+    if not faults:
+        return
+    if len(faults) == 1:
+        raise faults[0]
+    raise DataError(
+        f"nothing was written, the release has faults:\n{fault_list(faults, SHOWN_FAULTS)}",
+        where=str(release),
+        fix="mend them and run the same command again",
+    )
+
+
+def _as_benchmark(record: Record, entry: Entry) -> Record:
+    """The same record under another benchmark's name, with the strata that its scorer needs."""
+    strata = {**(entry.strata(record) if entry.strata is not None else {}), **record.strata}
+    return msgspec.structs.replace(record, benchmark=entry.name, strata=strata)

@@ -1,0 +1,32 @@
+"""The codecs by name."""
+
+from __future__ import annotations
+
+import difflib
+
+from collators.codecs.base import Codec
+from collators.codecs.plain import Plain
+from collators.codecs.scintiground import ScintigroundJson, ScintigroundOldJson, ScintigroundTags
+from recipes.errors import UserError
+
+_CODECS: dict[str, Codec] = {
+    codec.name: codec for codec in (ScintigroundJson(), ScintigroundTags(), ScintigroundOldJson(), Plain())
+}
+
+
+def codec_names() -> list[str]:
+    """All codec names, in the order of the table."""
+    return list(_CODECS)
+
+
+def get_codec(name: str) -> Codec:
+    """The codec of that name.
+
+    Raises:
+        UserError: There is none; the message lists the names and the nearest one.
+    """
+    if name in _CODECS:
+        return _CODECS[name]
+    near = difflib.get_close_matches(name, _CODECS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise UserError(f"unknown codec {name!r}{hint}", fix=f"the codecs are {', '.join(_CODECS)}")

@@ -1,0 +1,120 @@
+"""The encoder: prompt template, image plan and codec in one object, with a fingerprint.
+
+Training and prediction both build it with `build_encoder`, from the same recipe and processor, so
+they cannot disagree on wording, image size or answer form. The fingerprint is stored beside the
+weights; prediction and resuming refuse another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.schema import Answer, Ask, Box, Mask, Record
+from collators.codecs.base import Codec, Invalid
+from collators.codecs.registry import get_codec
+from collators.prompts import Message, Template, load_template, neutralise
+from recipes.schema import Recipe
+
+if TYPE_CHECKING:
+    from transformers import ProcessorMixin
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Record to messages and target text, model text to answer.
+
+    Attributes:
+        template: Prompt template.
+        codec: Answer form.
+        control_tokens: Every added token of the tokenizer; none may come out of data.
+        parts: What the fingerprint covers, part -> value or hash; shown when two fingerprints differ.
+        fingerprint: SHA-256 over `parts`.
+    """
+
+    template: Template
+    codec: Codec
+    control_tokens: tuple[str, ...]
+    parts: dict[str, Any]
+    fingerprint: str
+
+    def messages(self, ask: Ask) -> list[Message]:
+        """Chat messages of a question, images first."""
+        return self.template.messages(ask, self.control_tokens)
+
+    def target_text(self, record: Record) -> str:
+        """The text to learn, without the end token.
+
+        Raises:
+            CodecError: The codec cannot express the record's task or answer.
+        """
+        return self.codec.encode(_neutral(record.target, self.control_tokens), record.ask())
+
+    def decode(self, text: str, ask: Ask) -> Answer | Invalid:
+        """Reads a model's text."""
+        return self.codec.decode(text, ask)
+
+
+def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
+    """The one way to make an encoder; `processor` must already carry the recipe's image budget."""
+    template = load_template(recipe.prompt)
+    codec = get_codec(recipe.codec)
+    parts = {
+        "system": template.system,
+        "user": template.user,
+        "codec": codec.name,
+        "family": recipe.model.family,
+        "min_pixels": recipe.images.min_pixels,
+        "max_pixels": recipe.images.max_pixels,
+        **processor_parts(processor),
+    }
+    fingerprint = _sha256(json.dumps(parts, sort_keys=True))
+    tokenizer = processor.tokenizer
+    # Longest first: breaking a long token must not leave a shorter one behind unseen.
+    control = sorted((str(token) for token in tokenizer.get_added_vocab()), key=lambda token: (-len(token), token))
+    return Encoder(template, codec, tuple(control), parts, fingerprint)
+
+
+def processor_parts(processor: ProcessorMixin) -> dict[str, str]:
+    """Hashes of all that turns text and images into numbers; equal before saving and after loading."""
+    backend = json.loads(processor.tokenizer.backend_tokenizer.to_str())
+    backend |= {"padding": None, "truncation": None}  # state of the last call, not part of the encoder
+    image = processor.image_processor.to_dict()
+    keys = ("size", "patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std", "resample")
+    flags = ("do_resize", "do_rescale", "do_normalize", "do_convert_rgb", "rescale_factor")
+    return {
+        "tokenizer": _sha256(json.dumps(backend, sort_keys=True)),
+        "chat_template": _sha256(str(processor.chat_template)),
+        "image_processor": _sha256(
+            json.dumps({key: image.get(key) for key in keys + flags}, sort_keys=True, default=str)
+        ),
+    }
+
+
+def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """Lines `part: stored -> now` for the parts in which two encoders differ."""
+    keys = [key for key in {**theirs, **mine} if mine.get(key) != theirs.get(key)]
+    return [f"{key}: {str(theirs.get(key))[:60]!r} -> {str(mine.get(key))[:60]!r}" for key in keys]
+
+
+def _neutral(answer: Answer, control_tokens: tuple[str, ...]) -> Answer:
+    """The answer with control tokens broken in every free text; the codec's own tokens come later."""
+
+    def clean(text: str | None) -> str | None:
+        return None if text is None else neutralise(text, control_tokens)
+
+    return Answer(
+        text=clean(answer.text),
+        label=clean(answer.label),
+        boxes=tuple(Box(image=box.image, xyxy=box.xyxy, label=clean(box.label)) for box in answer.boxes),
+        masks=tuple(
+            Mask(image=mask.image, path=mask.path, rle=mask.rle, label=clean(mask.label)) for mask in answer.masks
+        ),
+        reasoning=clean(answer.reasoning),
+    )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,149 @@
+"""Prompt templates: an `Ask` to chat messages, in our own words.
+
+A template has a `system` and a `user` text. Fields in braces are filled from the record: `{question}`,
+`{task}`, `{images}` (a sentence that names the views or frames) and `{choices}`. A template of your
+own is a YAML file with these two keys; its text enters the encoder's fingerprint.
+
+Text from data never becomes a control token: `neutralise` breaks every such token in it, in training
+and in prediction alike.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.schema import Ask
+from recipes.errors import RecipeError
+from recipes.schema import Prompt
+
+FIELDS = ("question", "task", "images", "choices")
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A prompt: system and user text with fields in braces; an empty system text gives no system turn."""
+
+    system: str
+    user: str
+
+    def messages(self, ask: Ask, control_tokens: Sequence[str]) -> list[Message]:
+        """Chat messages: system turn, then one user turn with the images in record order and the text."""
+        values = {
+            "question": neutralise(ask.question, control_tokens),
+            "task": neutralise(ask.task, control_tokens),
+            "images": neutralise(describe_images(ask), control_tokens),
+            "choices": neutralise("; ".join(ask.choices), control_tokens),
+        }
+        text = self.user.format_map(values).strip()
+        user: list[Message] = [{"type": "image"} for _ in ask.images]
+        messages: list[Message] = [{"role": "user", "content": [*user, {"type": "text", "text": text}]}]
+        if self.system:
+            system = [{"type": "text", "text": self.system.format_map(values)}]
+            messages.insert(0, {"role": "system", "content": system})
+        return messages
+
+
+BUILT_IN: dict[str, Template] = {
+    # Same information as the published system turn (scintiground.md, section 4), not its words.
+    "scintiground": Template(
+        system=(
+            "You read planar whole-body bone scans. You are shown an anterior (ANT) view, a posterior (PST) view, or "
+            "both. Judge only what the images show and reply with one line of compact JSON for the given task type. "
+            'vqa: {{"task","answer","class"}} with class yes or no. grounding: {{"task","region","boxes"}}. '
+            'grounded_vqa: {{"task","answer","region","class","boxes"}} with class normal or abnormal. '
+            'Each box is {{"view":"ANT" or "PST","bbox":[x1,y1,x2,y2]}} in pixels of that view.'
+        ),
+        user="{images} Task type: {task}. {question}",
+    ),
+    # For tiny models: every token of a fixed system text costs time and tells them nothing.
+    "scintiground_short": Template(system="", user="{task}: {question}"),
+    "plain": Template(system="", user="{question}"),
+    "choices": Template(system="", user="{question} Choose one of: {choices}. Reply with the choice only."),
+}
+
+
+def load_template(prompt: Prompt) -> Template:
+    """The template a recipe names: a built-in one, or the user's file.
+
+    Raises:
+        RecipeError: Unknown name, missing or malformed file, unknown field in braces.
+    """
+    if prompt.file is None:
+        if prompt.template not in BUILT_IN:
+            raise RecipeError(
+                f"unknown prompt template {prompt.template!r}",
+                where="prompt.template",
+                fix=f"choose one of {', '.join(BUILT_IN)}, or give prompt.file",
+            )
+        return BUILT_IN[prompt.template]
+    path = Path(prompt.file)
+    if not path.is_file():
+        raise RecipeError(f"prompt file {prompt.file} does not exist", where="prompt.file", fix="mend the path")
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise RecipeError(f"not YAML: {error}", where=prompt.file, fix="mend the named line") from error
+    if not isinstance(data, dict) or set(data) - {"system", "user"} or not isinstance(data.get("user"), str):
+        raise RecipeError(
+            "a prompt file has the texts `user` and, if wanted, `system`",
+            where=prompt.file,
+            fix='for example: user: "{images} {question}"',
+        )
+    template = Template(system=str(data.get("system") or ""), user=data["user"])
+    for text in (template.system, template.user):
+        _check_fields(text, prompt.file)
+    return template
+
+
+def _check_fields(text: str, where: str) -> None:
+    try:
+        fields = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+    except ValueError as error:
+        raise RecipeError(
+            f"unbalanced braces: {error}", where=where, fix="write {{ and }} for literal braces"
+        ) from error
+    unknown = [name for name in fields if name not in FIELDS]
+    if unknown:
+        raise RecipeError(
+            f"unknown field {{{unknown[0]}}}",
+            where=where,
+            fix=f"fields are {', '.join(FIELDS)}; {{{{ and }}}} are braces",
+        )
+
+
+def describe_images(ask: Ask) -> str:
+    """A sentence on the order of the images; the posterior view is called PST, as in the answers.
+
+    Source of the wording for views: scintiground.md, section 4.
+    """
+    views = ["PST" if image.view == "POST" else image.view for image in ask.images]
+    if all(views) and len(views) == 1:
+        return f"The provided image is {'POST' if views[0] == 'PST' else views[0]}."
+    if all(views) and len(views) == 2:
+        return f"{views[0]} is the first image and {views[1]} is the second image."
+    frames = [image.frame for image in ask.images]
+    if all(frame is not None for frame in frames) and frames:
+        return "The images are frames " + ", ".join(str(frame) for frame in frames) + ", in this order."
+    return ""
+
+
+def neutralise(text: str, control_tokens: Sequence[str]) -> str:
+    """Breaks every control token inside data text by a blank after its first character.
+
+    The result holds no control token, and text without any is returned as it is.
+    """
+    found = True
+    while found:
+        found = False
+        for token in control_tokens:
+            if token in text:
+                text = text.replace(token, f"{token[0]} {token[1:]}")
+                found = True
+    return text

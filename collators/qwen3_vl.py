@@ -1,0 +1,220 @@
+"""Qwen3-VL collator: records to model inputs, one function for training and prediction.
+
+The prompt is rendered once by the processor's own chat template; the target's tokens are appended to
+it, so which tokens are learnt is known by construction and never searched for. Views go in as
+separate images in record order. Image tokens are never cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from PIL import Image as PILImage
+from torch import Tensor
+
+from benchmarks import schema
+from benchmarks.errors import DataError
+from benchmarks.schema import Record
+from collators.encoder import Encoder
+from collators.sources import ImageSource
+
+if TYPE_CHECKING:
+    from transformers import Qwen3VLProcessor
+
+IGNORE = -100
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Token counts of one sample: text of the prompt, images, target with its end token."""
+
+    text: int
+    images: int
+    target: int
+
+    @property
+    def total(self) -> int:
+        """All tokens of the sample."""
+        return self.text + self.images + self.target
+
+
+class Qwen3VLCollator:
+    """Turns records into a batch.
+
+    Args:
+        encoder: Prompt, image plan and codec.
+        processor: The model's processor with the image budget set.
+        images: Opens an image of a record as RGB; second argument says where for errors.
+        targets: `True` appends the target and pads right (training); `False` pads left (generation).
+        max_length: Limit on all tokens of a sample.
+        max_target_tokens: Limit on the target's tokens, the end token not counted.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        processor: Qwen3VLProcessor,
+        images: ImageSource,
+        *,
+        targets: bool,
+        max_length: int | None = None,
+        max_target_tokens: int | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.processor = processor
+        self.images = images
+        self.targets = targets
+        self.max_length = max_length
+        self.max_target_tokens = max_target_tokens
+        tokenizer = processor.tokenizer
+        self.image_id: int = processor.image_token_id
+        self.pad_id: int = tokenizer.pad_token_id
+        # Qwen's chat template closes every turn with this token; it is the one the model must learn to say.
+        self.end_id: int = tokenizer.convert_tokens_to_ids("<|im_end|>")
+
+    def __call__(self, records: Sequence[Record]) -> dict[str, Tensor]:
+        """Builds one batch.
+
+        Returns:
+            `input_ids`, `attention_mask`, `mm_token_type_ids` int64[B, L]; `pixel_values`
+            float32[patches, C*T*P*P] and `image_grid_thw` int64[images, 3] in record and view order;
+            with targets also `labels` int64[B, L] (-100 outside the target and its end token) and
+            `logits_to_keep` bool[B, L], true at the positions that predict a supervised token.
+
+        Raises:
+            DataError: An image cannot be read, a sample is over a limit or has no target.
+        """
+        pixels = self._pixels(records)
+        texts = [self._prompt(record) for record in records]
+        counts = self._expand(texts, pixels["image_grid_thw"], records)
+        prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        targets = [self._target_ids(record) if self.targets else [] for record in records]
+        for record, prompt, target, images in zip(records, prompts, targets, counts, strict=True):
+            self._check(record, Length(len(prompt) - images, images, len(target)))
+        return {**self._pad(prompts, targets), **pixels}
+
+    def prompt_text(self, record: Record) -> str:
+        """The rendered prompt with one placeholder per image."""
+        return self._prompt(record)
+
+    def measure(self, records: Sequence[Record]) -> list[Length]:
+        """Token counts without opening any image; the grid follows from the record's sizes."""
+        texts = [self._prompt(record) for record in records]
+        prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        targets = [self._target_ids(record) if self.targets else [] for record in records]
+        return [
+            Length(
+                len(prompt) - len(record.images),
+                sum(self._image_tokens(image, record) for image in record.images),
+                len(target),
+            )
+            for record, prompt, target in zip(records, prompts, targets, strict=True)
+        ]
+
+    def check_length(self, record: Record, length: Length) -> None:
+        """Raises `DataError` if the sample is over a limit; images are never cut to fit."""
+        self._check(record, length)
+
+    def _prompt(self, record: Record) -> str:
+        messages = self.encoder.messages(record.ask())
+        text: str = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return text
+
+    def _target_ids(self, record: Record) -> list[int]:
+        text = self.encoder.target_text(record)
+        ids: list[int] = self.processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if not ids:
+            raise DataError("the target text is empty: nothing to learn", where=_where(record), fix="mend the answer")
+        return [*ids, self.end_id]
+
+    def _image_tokens(self, image: schema.Image, record: Record) -> int:
+        processor = self.processor.image_processor
+        try:
+            patches = processor.get_number_of_image_patches(image.height, image.width, {})
+        except ValueError as error:
+            raise DataError(
+                f"image {image.path} of {image.width}x{image.height} cannot be patched: {error}",
+                where=_where(record),
+                fix="crop or pad the image to a ratio below 200",
+            ) from error
+        return int(patches) // int(processor.merge_size) ** 2
+
+    def _pixels(self, records: Sequence[Record]) -> dict[str, Tensor]:
+        """Pixels of all images; an image shared by several records of the batch is prepared once."""
+        unique: dict[str, int] = {}
+        opened: list[PILImage.Image] = []
+        order: list[int] = []
+        for record in records:
+            if not record.images:
+                raise DataError("the record has no image", where=_where(record), fix="give at least one image")
+            for image in record.images:
+                self._image_tokens(image, record)
+                if image.path not in unique:
+                    unique[image.path] = len(opened)
+                    opened.append(self.images(image, _where(record)))
+                order.append(unique[image.path])
+        features = self.processor.image_processor(opened, return_tensors="pt")
+        grids = features["image_grid_thw"]
+        parts = features["pixel_values"].split(grids.prod(dim=1).tolist())
+        return {"pixel_values": torch.cat([parts[i] for i in order]), "image_grid_thw": grids[order]}
+
+    def _expand(self, texts: list[str], grids: Tensor, records: Sequence[Record]) -> list[int]:
+        """Repeats each image placeholder to its token count, in place; returns image tokens per record."""
+        token = self.processor.image_token
+        merge = self.processor.image_processor.merge_size**2
+        tokens = iter((grids.prod(dim=1) // merge).tolist())
+        counts = []
+        for number, record in enumerate(records):
+            pieces = texts[number].split(token)
+            if len(pieces) != len(record.images) + 1:
+                raise DataError(
+                    f"the chat template shows {len(pieces) - 1} images, the record has {len(record.images)}",
+                    where=_where(record),
+                    fix="use the processor's own chat template",
+                )
+            each = [next(tokens) for _ in record.images]
+            texts[number] = pieces[0] + "".join(token * n + piece for n, piece in zip(each, pieces[1:], strict=True))
+            counts.append(sum(each))
+        return counts
+
+    def _check(self, record: Record, length: Length) -> None:
+        if self.max_target_tokens is not None and length.target - 1 > self.max_target_tokens:
+            raise DataError(
+                f"target of {length.target - 1} tokens is over batch.max_target_tokens {self.max_target_tokens}",
+                where=_where(record),
+                fix="raise the limit, or set batch.overlong: drop to leave such records out",
+            )
+        if self.max_length is not None and length.total > self.max_length:
+            raise DataError(
+                f"sample of {length.total} tokens ({length.images} of images) is over batch.max_length {self.max_length}; "
+                "images are never cut",
+                where=_where(record),
+                fix="raise the limit, lower images.max_pixels, or set batch.overlong: drop",
+            )
+
+    def _pad(self, prompts: list[list[int]], targets: list[list[int]]) -> dict[str, Tensor]:
+        rows = [prompt + target for prompt, target in zip(prompts, targets, strict=True)]
+        width = max(len(row) for row in rows)
+        ids = torch.full((len(rows), width), self.pad_id)
+        mask = torch.zeros_like(ids)
+        labels = torch.full_like(ids, IGNORE)
+        for number, (row, target) in enumerate(zip(rows, targets, strict=True)):
+            # Right padding to train, left padding to generate: new tokens must follow the prompt directly.
+            where = slice(0, len(row)) if self.targets else slice(width - len(row), width)
+            ids[number, where] = torch.tensor(row)
+            mask[number, where] = 1
+            labels[number, len(row) - len(target) : len(row)] = torch.tensor(target, dtype=torch.long)
+        batch = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": (ids == self.image_id).long()}
+        if self.targets:
+            batch["labels"] = labels
+            batch["logits_to_keep"] = torch.cat(
+                [labels[:, 1:] != IGNORE, torch.zeros(len(rows), 1, dtype=torch.bool)], dim=1
+            )
+        return batch
+
+
+def _where(record: Record) -> str:
+    return f"record {record.id} ({record.source.file} row {record.source.row})"

@@ -1,0 +1,152 @@
+"""Scores prediction folders.
+
+    python -m eval PREDICTIONS... [--data DATASET] [--profile published|corrected|both]
+                   [--json FILE] [--html FILE] [--resamples N] [--seed S] [--compare A B]
+    python -m eval conform FILE.json
+
+The first form prints tables of all folders side by side: the `published` profile is what the
+benchmark's own scorer gives, faults included; the `corrected` profile mends each known fault, with
+intervals from a bootstrap over patients and paired differences. `--json` writes the whole result
+(schema: `eval/schema.py`), `--html` a page with pictures. The second form checks the published scorer
+against a file of reference cases and exits with 1 if any differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recipes.errors import UserError, run_command
+
+if TYPE_CHECKING:
+    from eval.run import LoadedRun
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["conform"]:
+        return _conform(given[1:])
+    options = _parser().parse_args(given)
+    for path in (options.json, options.html):
+        if path is not None and not path.parent.is_dir():
+            raise UserError(f"the folder {path.parent} does not exist", where=str(path), fix="make it first")
+    return _score(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m eval",
+        description="Scores prediction folders; several folders make one table, with paired differences.",
+        epilog="`python -m eval conform FILE.json` checks the published scorer against reference cases.",
+    )
+    parser.add_argument("predictions", nargs="+", type=Path, metavar="PREDICTIONS", help="finished prediction folder")
+    parser.add_argument(
+        "--data", type=Path, metavar="DATASET", help="dataset folder, if not where the manifest says; hash checked"
+    )
+    parser.add_argument("--profile", choices=("published", "corrected", "both"), default="both", help="default: both")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole result (schema: eval/schema.py)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report page")
+    parser.add_argument("--resamples", type=_resamples, default=2000, metavar="N", help="default: 2000")
+    parser.add_argument("--seed", type=_seed, default=20260722, metavar="S", help="of the bootstrap")
+    parser.add_argument(
+        "--compare",
+        nargs=2,
+        action="append",
+        metavar=("A", "B"),
+        help="names or folders to compare; may be repeated (default: the first folder with each other one)",
+    )
+    return parser
+
+
+def _resamples(text: str) -> int:
+    number = int(text)
+    if number < 100:
+        raise argparse.ArgumentTypeError(f"{number} resamples give no 95 % interval; use 100 or more")
+    return number
+
+
+def _seed(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"the seed {number} is negative")
+    return number
+
+
+def _score(options: argparse.Namespace) -> int:
+    from benchmarks.dataset import write_atomic
+    from eval.evaluate import Profile, evaluate
+    from eval.run import load_runs
+    from eval.schema import encode_result
+    from eval.table import render
+
+    runs = load_runs(options.predictions, options.data)
+    pairs = None
+    if options.compare is not None:
+        pairs = [(_name(first, runs), _name(second, runs)) for first, second in options.compare]
+    both: tuple[Profile, ...] = ("published", "corrected")
+    profiles = both if options.profile == "both" else (options.profile,)
+    if runs[0].info.benchmark != "scintiground" and "corrected" not in profiles:
+        raise UserError(
+            f"the benchmark {runs[0].info.benchmark!r} has no published scorer here",
+            where=str(runs[0].data),
+            fix="score it with --profile corrected",
+        )
+    result = evaluate(runs, profiles=profiles, resamples=options.resamples, seed=options.seed, pairs=pairs)
+    print("\n".join(render(result)))
+    print()
+    if options.json is not None:
+        write_atomic(options.json, encode_result(result))
+        print(f"result: {options.json}")
+    if options.html is not None:
+        from eval.report import write_report
+
+        write_report(result, runs, options.html)
+        print(f"report: {options.html}")
+    if options.json is None and options.html is None:
+        print("result: printed above only; --json FILE and --html FILE write it")
+    incomplete = [system.name for system in result.systems if system.errors]
+    if incomplete:
+        print(f"WARNING: scores are incomplete, records failed in: {', '.join(incomplete)}")
+    print(f"next: {_next(options)}")
+    return 0
+
+
+def _next(options: argparse.Namespace) -> str:
+    if options.html is not None:
+        return f"open {options.html} in a browser"
+    folders = " ".join(str(folder) for folder in options.predictions)
+    data = f" --data {options.data}" if options.data is not None else ""
+    return f"python -m eval {folders}{data} --html report.html"
+
+
+def _name(given: str, runs: Sequence[LoadedRun]) -> str:
+    """The run that `--compare` means, by name or folder."""
+    found = [run.name for run in runs if given == run.name or Path(given).resolve() == run.folder.resolve()]
+    if len(found) != 1:
+        raise UserError(
+            f"--compare {given!r} names {len(found) or 'none'} of the folders",
+            fix=f"the names are {', '.join(repr(run.name) for run in runs)}",
+        )
+    return found[0]
+
+
+def _conform(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m eval conform",
+        description="Runs a file of reference cases through the published scorer and lists each mismatch.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE.json", help="layout of tests/vectors/scintiground.json")
+    options = parser.parse_args(list(arguments))
+    from eval.conform import conform_report
+
+    lines, status = conform_report(options.file)
+    print("\n".join(lines))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main))

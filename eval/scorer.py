@@ -1,0 +1,60 @@
+"""What a scorer is, and which one a benchmark has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from benchmarks.predictions import Prediction
+from benchmarks.schema import Record
+from collators.codecs.base import Codec
+from eval.schema import RowResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredRows:
+    """Rows in record order, scored as they are and after extraction-tolerant reading."""
+
+    strict: tuple[RowResult, ...]
+    tolerant: tuple[RowResult, ...]
+
+
+class Scorer(Protocol):
+    """The corrected profile of a benchmark."""
+
+    @property
+    def accuracy(self) -> str:
+        """Name of the share of right answers."""
+        ...
+
+    def score(self, records: Sequence[Record], predictions: Sequence[Prediction], codec: Codec) -> ScoredRows:
+        """Scores predictions that are in the order of the records.
+
+        Raises:
+            DataError: A record that the benchmark does not allow.
+        """
+        ...
+
+    def labels(self, task: str, records: Sequence[Record]) -> tuple[str, ...]:
+        """Classes of a task; empty if it has none."""
+        ...
+
+    def label(self, record: Record) -> str | None:
+        """The record's class, spelled as in `labels`."""
+        ...
+
+    def strata(self, records: Sequence[Record]) -> tuple[str, ...]:
+        """Strata to report."""
+        ...
+
+
+def get_scorer(benchmark: str) -> Scorer:
+    """The scorer of a benchmark; one without its own gets the generic scorer."""
+    if benchmark == "scintiground":
+        from eval.corrected.scorer import ScintiGroundScorer
+
+        return ScintiGroundScorer()
+    from eval.generic import GenericScorer
+
+    return GenericScorer()

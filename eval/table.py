@@ -1,0 +1,242 @@
+"""The terminal tables of an evaluation: plain text, one line per system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from eval.schema import ClassCount, Comparison, EvalResult, Metric, System
+
+NOT_DEFINED = "n.d."
+# More columns than this do not fit a terminal; a benchmark of many classes has them in the JSON.
+MAX_COLUMNS = 6
+_PUBLISHED_CLASS = ("accuracy", "balanced_accuracy", "macro_f1")
+_PUBLISHED_BOX = ("mean_iou", "iou_at_0_5", "strict", "valid_output_rate")
+_CORRECTED_CLASS = ("accuracy", "exact_match", "majority_share", "balanced_accuracy", "macro_f1")
+_CORRECTED_BOX = ("mean_iou", "iou_at_0.5", "strict", "strict_with_region")
+_CORRECTED_IOU = ("mean_iou_row", "mean_iou_group", "iou_at_0.3", "iou_at_0.75", "iou_at_0.9", "iou_sweep_mean")
+_COMPARED = ("balanced_accuracy", "macro_f1", "exact_match", "mean_iou", "iou_at_0.5", "strict")
+_NAMES = {
+    "accuracy": "acc",
+    "exact_match": "exact",
+    "majority_share": "majority",
+    "balanced_accuracy": "balanced",
+    "macro_f1": "macro-F1",
+    "mean_iou": "mean IoU",
+    "iou_at_0_5": "IoU@.5",
+    "iou_at_0.3": "IoU@.3",
+    "iou_at_0.5": "IoU@.5",
+    "iou_at_0.75": "IoU@.75",
+    "iou_at_0.9": "IoU@.9",
+    "iou_sweep_mean": "sweep mean",
+    "strict_with_region": "strict+region",
+    "valid_output_rate": "valid",
+    "valid_rate": "valid",
+    "mean_iou_row": "mean IoU/row",
+    "mean_iou_group": "mean IoU/group",
+}
+
+
+def render(result: EvalResult) -> list[str]:
+    """All tables of a result, as lines."""
+    lines = _header(result)
+    if "published" in result.profiles:
+        lines += _published(result)
+    if "corrected" in result.profiles:
+        lines += _corrected(result)
+    lines += ["", "notes"] + [f"  - {note}" for note in result.notes]
+    return lines
+
+
+def _header(result: EvalResult) -> list[str]:
+    data = result.dataset
+    lines = [
+        f"{data.name} ({data.benchmark}), split {data.split}: {data.n_records} records, {data.n_groups} groups, "
+        f"dataset {data.content_hash[:12]}"
+    ]
+    lines += [f"  {_describe_task(task)}" for task in data.tasks]
+    if "published" not in result.profiles and data.benchmark != "scintiground":
+        lines.append(f"  published: the benchmark {data.benchmark} has no published scorer")
+    return lines
+
+
+def _describe_task(task: ClassCount) -> str:
+    classes = ", ".join(f"{count} {label}" for label, count in task.labels.items())
+    total = sum(task.labels.values())
+    share = f" (majority {max(task.labels.values()) / total:.1%})" if total else ""
+    return f"{task.task}: {task.n_records} records{': ' if classes else ''}{classes}{share}"
+
+
+def _published(result: EvalResult) -> list[str]:
+    lines = ["", "PUBLISHED profile: what the benchmark's own scorer gives"]
+    lines += [
+        f"  {system.name}: published: stops with {stop.exception} at {stop.id}"
+        for system in result.systems
+        if system.published is not None and (stop := system.published.stops) is not None
+    ]
+    tasks = [task.task for task in result.dataset.tasks]
+    for task in tasks:
+        rows = [
+            [_label(system), *_published_cells(system.published.report.get(task, {}))]
+            for system in result.systems
+            if system.published is not None and system.published.report is not None
+        ]
+        other = "" if result.dataset.official_split else ", other data"
+        rows += [
+            [f"{row.system} [{row.kind}, not run here{other}]", *_published_cells(row.values)]
+            for row in result.published_rows
+            if row.task == task
+        ]
+        columns = [*_PUBLISHED_CLASS, *_PUBLISHED_BOX]
+        lines += ["", *_table([task, *(_NAMES.get(name, name) for name in columns)], rows)]
+    return lines
+
+
+def _published_cells(block: Mapping[str, Any]) -> list[str]:
+    cells = []
+    for name in (*_PUBLISHED_CLASS, *_PUBLISHED_BOX):
+        keys = (name, "strict_grounding_accuracy", "strict_grounded_accuracy") if name == "strict" else (name,)
+        found = [key for key in keys if key in block]
+        cells.append(_number(block[found[0]]) if found else "")
+    return cells
+
+
+def _corrected(result: EvalResult) -> list[str]:
+    lines = [
+        "",
+        f"CORRECTED profile: 95 % intervals from {result.resamples} resamples over groups; "
+        f"{NOT_DEFINED} = not defined; ! = incomplete",
+    ]
+    for task in result.dataset.tasks:
+        lines += _task_tables(task, result.systems)
+    lines += _undefined(result) + _invalid(result.systems) + _comparisons(result.comparisons)
+    lines += ["", "strata, confusion matrices, further differences and single rows: --json, --html"]
+    if result.faults:
+        lines += ["", "what corrected changes"]
+        lines += [f"  {fault.number:>2} {fault.id}: {fault.corrected}" for fault in result.faults]
+    return lines
+
+
+def _task_tables(task: ClassCount, systems: Sequence[System]) -> list[str]:
+    """The tables of one task: classes, boxes, then per class and per IoU threshold."""
+    per_system = [(s, {metric.metric: metric for metric in s.metrics if metric.task == task.task}) for s in systems]
+    per_class = tuple(f"{part}:{label}" for label in task.labels for part in ("precision", "recall", "f1"))
+    lines: list[str] = []
+    for names, table in (
+        (_CORRECTED_CLASS, _block),
+        (_CORRECTED_BOX, _block),
+        (per_class, _details),
+        (_CORRECTED_IOU, _details),
+    ):
+        columns = [name for name in names if any(name in metrics for _, metrics in per_system)]
+        if columns and len(columns) <= MAX_COLUMNS:
+            lines += ["", *table(task.task, columns, per_system)]
+    return lines
+
+
+def _block(task: str, columns: Sequence[str], per_system: Sequence[tuple[System, dict[str, Metric]]]) -> list[str]:
+    """One table: the columns with intervals, then valid rate, counts, and the first score read tolerantly."""
+    lead = "iou_at_0.5" if "iou_at_0.5" in columns else "balanced_accuracy"
+    rows = []
+    for system, metrics in per_system:
+        invalid = sum(count.count for count in system.invalid if count.task == task)
+        tolerant = metrics[lead].tolerant if lead in metrics else None
+        rows.append(
+            [
+                _label(system),
+                *(_interval(metrics[name]) if name in metrics else "" for name in columns),
+                _number(metrics["valid_rate"].value) if "valid_rate" in metrics else "",
+                str(invalid),
+                str(len(system.errors)),
+                _number(tolerant) if lead in metrics else "",
+            ]
+        )
+    header = [task, *(_NAMES.get(name, name) for name in columns), "valid", "invalid", "errors"]
+    return _table([*header, f"{_NAMES[lead]} tolerant"], rows)
+
+
+def _details(task: str, columns: Sequence[str], per_system: Sequence[tuple[System, dict[str, Metric]]]) -> list[str]:
+    rows = [
+        [_label(system), *(_interval(metrics[name]) if name in metrics else "" for name in columns)]
+        for system, metrics in per_system
+    ]
+    return _table([task, *(_NAMES.get(name, name) for name in columns)], rows)
+
+
+def _undefined(result: EvalResult) -> list[str]:
+    lines = []
+    for system in result.systems:
+        for metric in system.metrics:
+            if metric.value is None and ":" not in metric.metric:
+                lines.append(f"  {system.name}, {metric.task} {metric.metric}: not defined ({metric.note})")
+            elif metric.undefined_resamples and ":" not in metric.metric:
+                lines.append(
+                    f"  {system.name}, {metric.task} {metric.metric}: "
+                    f"not defined in {metric.undefined_resamples} of {result.resamples} resamples"
+                )
+    return ["", "not defined", *lines] if lines else []
+
+
+def _invalid(systems: Sequence[System]) -> list[str]:
+    lines = []
+    for system in systems:
+        counts: dict[str, int] = {}
+        for row in system.invalid:
+            counts[row.reason] = counts.get(row.reason, 0) + row.count
+        if counts:
+            listed = ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items(), key=_by_count))
+            lines.append(f"  {system.name}: {listed}")
+    return ["", "invalid outputs by reason (each scores zero)", *lines] if lines else []
+
+
+def _by_count(item: tuple[str, int]) -> tuple[int, str]:
+    return -item[1], item[0]
+
+
+def _comparisons(comparisons: Sequence[Comparison]) -> list[str]:
+    if not comparisons:
+        return []
+    rows = [
+        [
+            f"{row.first} - {row.second}",
+            row.task,
+            _NAMES.get(row.metric, row.metric),
+            _signed(row.difference),
+            f"[{_signed(row.low)}, {_signed(row.high)}]",
+            NOT_DEFINED if row.p is None else f"{row.p:.4f}",
+            f"{row.n_records}/{row.n_groups}",
+        ]
+        for row in comparisons
+        if row.metric in _COMPARED
+    ]
+    return ["", *_table(["paired difference", "task", "metric", "value", "95 %", "p", "records/groups"], rows)]
+
+
+def _label(system: System) -> str:
+    encoder = f" [{system.encoder_mark}]" if system.encoder_mark else ""
+    return f"{'! ' if system.errors else ''}{system.name}{encoder}{' (control)' if system.control else ''}"
+
+
+def _interval(metric: Metric) -> str:
+    if metric.value is None or metric.low is None:
+        return _number(metric.value)
+    return f"{_number(metric.value)} [{_number(metric.low)}, {_number(metric.high)}]"
+
+
+def _number(value: float | None) -> str:
+    return NOT_DEFINED if value is None else f"{value:.3f}"
+
+
+def _signed(value: float | None) -> str:
+    return NOT_DEFINED if value is None else f"{value:+.3f}"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Aligned columns, the first to the left, without columns that are empty in every row."""
+    cells = [list(header), *(list(row) for row in rows)]
+    kept = [0, *(i for i in range(1, len(header)) if any(row[i] for row in cells[1:]))]
+    width = {i: max(len(row[i]) for row in cells) for i in kept}
+    lines = [
+        "  ".join(row[i].ljust(width[i]) if i == 0 else row[i].rjust(width[i]) for i in kept).rstrip() for row in cells
+    ]
+    return [lines[0], "-" * max(len(line) for line in lines), *lines[1:]]

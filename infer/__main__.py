@@ -1,0 +1,164 @@
+"""`python -m infer RUN_OR_MODEL --data DATASET --split test`: predicts a split.
+
+Also under `accelerate launch -m infer ...` with several processes. The same command continues an
+interrupted run. Other uses:
+
+  python -m infer RUN_OR_MODEL --image A.png --image B.png --question "..."   one question, boxes drawn
+  python -m infer --control majority --data DATASET                           a control without a model
+  python -m infer export PREDICTIONS --out FILE                               official submission file
+  python -m infer import FILE --data DATASET --name NAME --out PREDICTIONS    predictions made by others
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from recipes.errors import UserError, run_command
+
+CONTROLS = ("majority", "prompt_only", "blank_image", "shuffled_image")
+
+
+def main() -> int:
+    """Dispatches on the first word."""
+    words = sys.argv[1:]
+    if words[:1] == ["export"]:
+        return _export(words[1:])
+    if words[:1] == ["import"]:
+        return _import(words[1:])
+    arguments = _parser().parse_intermixed_args(words)
+    return _ask(arguments) if arguments.image else _predict(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m infer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("weights", nargs="?", help="run folder, model folder or hub name")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="for example decoding.batch_size=4")
+    parser.add_argument("--recipe", help="recipe, if there is none beside the weights or another is wanted")
+    parser.add_argument("--data", type=Path, help="prepared dataset")
+    parser.add_argument("--split", default="test", choices=("train", "val", "test"))
+    parser.add_argument("--out", type=Path, help="prediction folder (default: runs/predictions/NAME-DATASET-SPLIT)")
+    parser.add_argument("--control", choices=CONTROLS, help="predict as a control; the first two need no weights")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N records; scores are then partial")
+    parser.add_argument(
+        "--allow-encoder-mismatch",
+        action="store_true",
+        help="accept another prompt, image size or codec than trained with",
+    )
+    one = parser.add_argument_group("one question")
+    one.add_argument("--image", type=Path, action="append", default=[], help="image file; repeat in the model's order")
+    one.add_argument("--view", action="append", default=[], help="view per image, for example ANT and POST")
+    one.add_argument("--question")
+    one.add_argument("--task", default="vqa", help="task as the codec knows it (default: vqa)")
+    one.add_argument("--draw", type=Path, default=Path("answer.png"), help="picture to write (default: answer.png)")
+    return parser
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    from infer.run import Request, run
+
+    prior = arguments.control in CONTROLS[:2]
+    if arguments.data is None:
+        raise UserError("--data is missing", fix="give a prepared dataset, or --image and --question")
+    if arguments.weights is None and not prior:
+        raise UserError("no weights given", fix="name a run or model folder, or --control majority or prompt_only")
+    if arguments.weights is not None and prior:
+        raise UserError(f"control {arguments.control} uses no weights", fix=f"drop {arguments.weights}")
+    if arguments.limit is not None and arguments.limit < 1:
+        raise UserError(f"--limit {arguments.limit} is not positive", fix="give 1 or more")
+    out = arguments.out or _default_out(arguments)
+    folder = run(
+        Request(
+            weights=arguments.weights,
+            data=arguments.data,
+            split=arguments.split,
+            out=out,
+            recipe=arguments.recipe,
+            overrides=arguments.overrides,
+            control=arguments.control,
+            limit=arguments.limit,
+            allow_mismatch=arguments.allow_encoder_mismatch,
+        )
+    )
+    from accelerate import PartialState
+
+    if PartialState().is_main_process:
+        print(f"predictions: {folder}")
+        print(f"next: python -m eval {folder} --html report.html")
+    return 0
+
+
+def _default_out(arguments: argparse.Namespace) -> Path:
+    weights = Path(arguments.weights or "")
+    run = weights.parent.name if weights.name == "model" else weights.name
+    name = "-".join(part for part in (run, arguments.control, arguments.data.resolve().name, arguments.split) if part)
+    return Path("runs/predictions") / name
+
+
+def _ask(arguments: argparse.Namespace) -> int:
+    from infer.ask import ask
+    from infer.load import load_system
+
+    if arguments.weights is None or not arguments.question:
+        raise UserError("one question needs weights, --image and --question", fix="add what is missing")
+    system = load_system(
+        arguments.weights,
+        recipe_path=arguments.recipe,
+        overrides=arguments.overrides,
+        allow_mismatch=arguments.allow_encoder_mismatch,
+    )
+    views = arguments.view or (["ANT", "POST"] if len(arguments.image) == 2 else [])
+    row, picture = ask(system, arguments.image, arguments.question, task=arguments.task, views=views)
+    picture.save(arguments.draw)
+    print(row.text if row.text is not None else f"failed: {row.error}")
+    if row.invalid:
+        print(f"not a valid answer: {row.invalid}")
+    if row.answer:
+        for box in row.answer.boxes:
+            print(f"  {views[box.image] if views else box.image}: {[round(v, 1) for v in box.xyxy]} {box.label or ''}")
+    print(f"picture: {arguments.draw}")
+    return 0 if row.error is None else 1
+
+
+def _export(words: list[str]) -> int:
+    from benchmarks.predictions import read_manifest
+    from infer.exchange import export_scintiground
+
+    parser = argparse.ArgumentParser(prog="python -m infer export", description="Writes the official submission file.")
+    parser.add_argument("predictions", type=Path)
+    parser.add_argument("--data", type=Path, help="dataset (default: the manifest's)")
+    parser.add_argument("--out", type=Path, required=True, help="file to write")
+    arguments = parser.parse_args(words)
+    data = arguments.data or Path(read_manifest(arguments.predictions).dataset)
+    count = export_scintiground(arguments.predictions, data, arguments.out)
+    print(f"{count:,} predictions: {arguments.out}")
+    print("next: score the file with the benchmark's own program, or `python -m eval` on the folder")
+    return 0
+
+
+def _import(words: list[str]) -> int:
+    from infer.exchange import import_scintiground
+
+    parser = argparse.ArgumentParser(prog="python -m infer import", description="Reads predictions made by others.")
+    parser.add_argument("file", type=Path, help='lines {"task_id": ..., "prediction": ...}')
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--split", default="test", choices=("train", "val", "test"))
+    parser.add_argument("--name", required=True, help="name in tables")
+    parser.add_argument(
+        "--codec", default="scintiground_json", help="how the texts are read (default: scintiground_json)"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="prediction folder to write")
+    a = parser.parse_args(words)
+    if not a.file.is_file():
+        raise UserError(f"{a.file} does not exist", fix="check the path")
+    folder = import_scintiground(a.file, a.data, a.split, a.out, name=a.name, codec=a.codec)
+    print(f"predictions: {folder}")
+    print(f"next: python -m eval {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main))

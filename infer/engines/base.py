@@ -1,0 +1,36 @@
+"""What an engine is: records in, one raw text per record out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from benchmarks.schema import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """One generated text, or why there is none.
+
+    Attributes:
+        text: Raw text with every special token but the end and padding ones; `None` on an error.
+        finish: `stop`, or `length` where the limit on new tokens ended the text.
+        prompt_tokens: Tokens of the prompt, images included.
+        new_tokens: Generated tokens, the end token included.
+        error: Why the sample failed on our side.
+    """
+
+    text: str | None = None
+    finish: Literal["stop", "length"] | None = None
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+    error: str | None = None
+
+
+class Engine(Protocol):
+    """Generates answers for a block of records."""
+
+    def generate(self, records: Sequence[Record]) -> list[Generated]:
+        """One result per record, in order; a sample that fails gives `error` and harms no other."""
+        ...

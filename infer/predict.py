@@ -1,0 +1,218 @@
+"""Sharded, resumable prediction.
+
+The dataset order is cut into fixed blocks; a block is one call of the engine, whatever the number of
+processes, so the finished file has the same bytes however the work was split or interrupted. Each
+process appends finished rows to a part file of its own and flushes it; the last step merges the parts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from accelerate import PartialState
+from tqdm import tqdm
+
+from benchmarks.dataset import write_atomic
+from benchmarks.errors import DataError
+from benchmarks.predictions import MANIFEST, PREDICTIONS, Manifest, Prediction, Tokens, encode_prediction
+from benchmarks.schema import Answer, Ask, Record
+from collators.codecs.base import Invalid
+from infer.engines.base import Engine, Generated
+
+PARTS = "parts"
+SETTINGS = "settings.json"
+LOCK = ".lock"
+Decode = Callable[[str, Ask], Answer | Invalid]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One prediction run.
+
+    Attributes:
+        records: In dataset order.
+        decode: Reads a model's text.
+        out: Prediction folder.
+        block: Records per engine call.
+        settings: Everything that decides the rows; resuming refuses any difference.
+    """
+
+    records: Sequence[Record]
+    decode: Decode
+    out: Path
+    block: int
+    settings: dict[str, Any]
+
+
+def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[float, int], Manifest]) -> Path:
+    """Predicts what is missing and writes the finished folder.
+
+    Args:
+        job: What to do.
+        make_engine: Loads the model; not called when every row is there already.
+        manifest: Makes the manifest from wall seconds and the number of tokens generated now.
+
+    Returns:
+        The prediction folder.
+
+    Raises:
+        DataError: The folder holds other predictions, is in use, or cannot be written.
+    """
+    state = PartialState()
+    job.out.mkdir(parents=True, exist_ok=True)
+    with _locked(job.out, needed=state.is_main_process):
+        if state.is_main_process:
+            _claim(job.out, job.settings)
+        state.wait_for_everyone()
+        if (job.out / MANIFEST).is_file():
+            return job.out
+        started = time.monotonic()
+        done = _done(job.out)
+        state.wait_for_everyone()
+        blocks = [
+            block
+            for block in range(state.process_index, -(-len(job.records) // job.block), state.num_processes)
+            if any(record.id not in done for record in _block(job, block))
+        ]
+        tokens = 0
+        if blocks:
+            tokens = _work(job, make_engine(), blocks, done, rank=state.process_index, quiet=not state.is_main_process)
+        state.wait_for_everyone()
+        if state.is_main_process:
+            _merge(job)
+            facts = manifest(time.monotonic() - started, tokens * state.num_processes)
+            write_atomic(job.out / MANIFEST, msgspec.json.format(msgspec.json.encode(facts), indent=1))
+            shutil.rmtree(job.out / PARTS)
+        state.wait_for_everyone()
+    return job.out
+
+
+def _block(job: Job, number: int) -> Sequence[Record]:
+    return job.records[number * job.block : (number + 1) * job.block]
+
+
+def _work(job: Job, engine: Engine, blocks: list[int], done: set[str], *, rank: int, quiet: bool) -> int:
+    """Generates the blocks and appends their missing rows; returns the number of new tokens."""
+    tokens = 0
+    path = job.out / PARTS / f"part-{rank:05d}.jsonl"
+    _cut_torn_line(path)
+    try:
+        with path.open("ab") as part, tqdm(total=len(blocks), desc="predicting", unit="block", disable=quiet) as bar:
+            for number in blocks:
+                records = _block(job, number)
+                for record, generated in zip(records, engine.generate(records), strict=True):
+                    tokens += generated.new_tokens
+                    if record.id not in done:
+                        part.write(encode_prediction(to_row(record, generated, job.decode)) + b"\n")
+                        part.flush()
+                bar.update()
+    except OSError as error:
+        raise DataError(
+            f"predictions cannot be written: {error.strerror}",
+            where=str(path),
+            fix="free space or mend permissions, then run the same command: finished rows are kept",
+        ) from error
+    return tokens
+
+
+def to_row(record: Record, generated: Generated, decode: Decode) -> Prediction:
+    """Decodes a generated text into a prediction row; a text cut by the limit says so in its reason."""
+    if generated.error is not None or generated.text is None:
+        return Prediction(id=record.id, error=generated.error or "the engine returned no text")
+    decoded = decode(generated.text, record.ask())
+    answer, invalid = (None, decoded.reason) if isinstance(decoded, Invalid) else (decoded, None)
+    if invalid is not None and generated.finish == "length":
+        invalid = f"truncated: {invalid}"
+    return Prediction(
+        id=record.id,
+        text=generated.text,
+        answer=answer,
+        invalid=invalid,
+        finish=generated.finish,
+        tokens=Tokens(prompt=generated.prompt_tokens, new=generated.new_tokens),
+    )
+
+
+@contextmanager
+def _locked(out: Path, *, needed: bool) -> Iterator[None]:
+    """Holds the folder's lock in the main process, so that two runs cannot write one folder."""
+    if not needed:
+        yield
+        return
+    with (out / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DataError(
+                f"another process is writing {out}", fix="wait for it, stop it, or give another --out"
+            ) from error
+        yield
+
+
+def _claim(out: Path, settings: dict[str, Any]) -> None:
+    """Checks that the folder is new or holds the same run."""
+    path = out / SETTINGS
+    if path.is_file():
+        stored = json.loads(path.read_text())
+        current = json.loads(json.dumps(settings))
+        changed = [
+            f"{key}: {stored.get(key)!r} -> {current.get(key)!r}"
+            for key in sorted({*stored, *current})
+            if stored.get(key) != current.get(key)
+        ]
+        if changed:
+            raise DataError(
+                f"{out} holds predictions made with other settings: {'; '.join(changed)}",
+                fix="give another --out, or the settings of that run to continue it",
+            )
+    elif any(item.name != LOCK for item in out.iterdir()):
+        raise DataError(f"{out} is not empty and not a prediction folder", fix="give another --out")
+    else:
+        write_atomic(path, json.dumps(settings, indent=1, sort_keys=True).encode())
+    if not (out / MANIFEST).is_file():
+        (out / PARTS).mkdir(exist_ok=True)
+
+
+def _rows(out: Path) -> Iterator[tuple[str, bytes]]:
+    """Ids and lines of all parts; a last line without its newline was cut by a kill and is left out."""
+    for path in sorted((out / PARTS).glob("part-*.jsonl")):
+        for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+            try:
+                yield msgspec.json.decode(line, type=Prediction).id, line
+            except (msgspec.ValidationError, msgspec.DecodeError) as error:
+                raise DataError(
+                    f"not a prediction: {error}", where=f"{path} row {number}", fix="delete this row and run again"
+                ) from error
+
+
+def _done(out: Path) -> set[str]:
+    return {id_ for id_, _ in _rows(out)}
+
+
+def _cut_torn_line(path: Path) -> None:
+    if path.is_file():
+        data = path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole != len(data):
+            write_atomic(path, data[:whole])
+
+
+def _merge(job: Job) -> None:
+    """Writes `predictions.jsonl` in dataset order from the parts."""
+    lines = dict(_rows(job.out))
+    missing = [record.id for record in job.records if record.id not in lines]
+    if missing:
+        raise DataError(
+            f"{len(missing)} rows are missing, first {missing[0]}", where=str(job.out), fix="run the same command again"
+        )
+    data = b"".join(lines[record.id] + b"\n" for record in job.records)
+    write_atomic(job.out / PREDICTIONS, data)

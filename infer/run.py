@@ -1,0 +1,111 @@
+"""Predicting a split: system or control, settings, manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.dataset import image_root, load_info, read_records
+from benchmarks.predictions import Manifest
+from benchmarks.schema import Record
+from collators.codecs.registry import get_codec
+from collators.sources import BlankImages, FolderImages
+from infer.controls import PriorEngine, shuffle_images
+from infer.load import load_system
+from infer.predict import Decode, Job, predict
+from models.provenance import environment
+
+SHUFFLE_SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the command line asks for.
+
+    Attributes:
+        weights: Run folder, model folder or hub name; `None` for a control without a model.
+        data: Prepared dataset.
+        split: Split to predict.
+        out: Prediction folder.
+        recipe: Recipe file, if not the one beside the weights.
+        overrides: `section.key=value` changes.
+        control: A control's name.
+        limit: Only the first N records.
+        allow_mismatch: Accept an encoder other than the stored one.
+    """
+
+    weights: str | None
+    data: Path
+    split: str
+    out: Path
+    recipe: str | None = None
+    overrides: Sequence[str] = ()
+    control: str | None = None
+    limit: int | None = None
+    allow_mismatch: bool = False
+
+
+def run(request: Request) -> Path:
+    """Predicts and returns the prediction folder."""
+    records = list(read_records(request.data, request.split))[: request.limit]
+    if request.weights is None:
+        return _run_prior(request, records)
+    system = load_system(
+        request.weights,
+        recipe_path=request.recipe,
+        overrides=request.overrides,
+        allow_mismatch=request.allow_mismatch,
+    )
+    images = BlankImages() if request.control == "blank_image" else FolderImages(image_root(request.data))
+    shown = shuffle_images(records, SHUFFLE_SEED) if request.control == "shuffled_image" else records
+    decoding = system.recipe.decoding
+    facts: dict[str, Any] = {
+        "name": request.control or Path(request.weights).name,
+        "engine": "hf",
+        "codec": system.recipe.codec,
+        "encoder_fingerprint": system.encoder.fingerprint,
+        "weights": request.weights,
+        "weights_hash": system.weights_hash,
+        "recipe": system.recipe.model_dump(mode="json"),
+        "decoding": {"max_new_tokens": decoding.max_new_tokens, "batch_size": decoding.batch_size, "greedy": True}
+        | {"dtype": str(system.model.dtype).removeprefix("torch.")},
+    }
+    job = _job(request, shown, facts, system.encoder.decode, decoding.batch_size)
+    return predict(job, lambda: system.engine(images), _manifest(request, facts, len(records)))
+
+
+def _run_prior(request: Request, records: Sequence[Record]) -> Path:
+    codec = get_codec("scintiground_json")
+    facts: dict[str, Any] = {"name": request.control, "engine": "control", "codec": codec.name}
+    job = _job(request, records, facts, codec.decode, 256)
+    control = request.control or ""
+    return predict(job, lambda: PriorEngine(request.data, control), _manifest(request, facts, len(records)))
+
+
+def _job(request: Request, records: Sequence[Record], facts: dict[str, Any], decode: Decode, block: int) -> Job:
+    settings = facts | {
+        "dataset_hash": load_info(request.data).content_hash,
+        "split": request.split,
+        "limit": request.limit,
+        "control": request.control,
+    }
+    return Job(records=records, decode=decode, out=request.out, block=block, settings=settings)
+
+
+def _manifest(request: Request, facts: dict[str, Any], count: int) -> Callable[[float, int], Manifest]:
+    def make(seconds: float, tokens: int) -> Manifest:
+        return Manifest(
+            **facts,
+            dataset=str(request.data),
+            dataset_hash=load_info(request.data).content_hash,
+            split=request.split,
+            records=count,
+            limit=request.limit,
+            control=request.control,
+            environment=environment(),
+            timing={"seconds": round(seconds, 2), "tokens_per_second": round(tokens / max(seconds, 1e-9), 2)},
+        )
+
+    return make

@@ -1,0 +1,86 @@
+"""Provenance of weights: versions, hashes, and the recipe and encoder stored beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from benchmarks.dataset import sha256_file, write_atomic
+from benchmarks.errors import DataError
+from collators.encoder import Encoder
+from recipes.load import dump_recipe
+from recipes.schema import Recipe
+
+ENCODER = "encoder.json"
+RECIPE = "recipe.yaml"
+PACKAGES = ("torch", "transformers", "peft", "accelerate", "datasets", "tokenizers", "deepspeed", "bitsandbytes")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, device and git commit of this run; no host names and no paths."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return {"python": platform.python_version(), "versions": versions, "device": device, **_commit()}
+
+
+def _commit() -> dict[str, Any]:
+    root = Path(__file__).parent.parent
+    try:
+        command = ["git", "-C", str(root), "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    commit = next((line.split()[2] for line in lines if line.startswith("# branch.oid")), None)
+    return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines)}
+
+
+def weights_hash(folder: Path) -> str:
+    """SHA-256 over the safetensors files of a folder, in name order."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        digest.update(f"{path.name} {sha256_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def write_encoder(folder: Path, recipe: Recipe, encoder: Encoder) -> None:
+    """Writes recipe and encoder fingerprint beside the weights, so that the folder explains itself."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / RECIPE, dump_recipe(recipe).encode())
+    stored = {"fingerprint": encoder.fingerprint, "parts": encoder.parts}
+    write_atomic(folder / ENCODER, msgspec.json.format(msgspec.json.encode(stored), indent=1))
+
+
+class StoredEncoder(msgspec.Struct, frozen=True, kw_only=True):
+    """Contents of `encoder.json`."""
+
+    fingerprint: str
+    parts: dict[str, Any]
+
+
+def read_encoder(folder: Path) -> StoredEncoder:
+    """Reads `encoder.json`.
+
+    Raises:
+        DataError: It is missing or broken.
+    """
+    path = folder / ENCODER
+    if not path.is_file():
+        raise DataError(
+            f"{path} is missing", fix="give the recipe with --recipe, or a folder made by `python -m train`"
+        )
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=StoredEncoder)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise DataError(f"not an encoder description: {error}", where=str(path), fix="train again") from error

@@ -1,0 +1,207 @@
+"""Qwen3-VL: load, quantise, adapt by role, freeze by group."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from recipes.errors import RecipeError
+from recipes.schema import Adapter, FreezeGroup, Images, Model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, Qwen3VLProcessor
+
+MODEL_TYPE = "qwen3_vl"
+ROLES = {
+    "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "mlp": ("gate_proj", "up_proj", "down_proj"),
+}
+# Parameter name prefixes of each group, on the plain (unwrapped) model.
+GROUPS: dict[FreezeGroup, tuple[str, ...]] = {
+    "vision": ("model.visual.patch_embed.", "model.visual.pos_embed.", "model.visual.blocks."),
+    "projector": ("model.visual.merger.", "model.visual.deepstack_merger_list."),
+    "embeddings": ("model.language_model.embed_tokens.",),
+    "language": ("model.language_model.layers.", "model.language_model.norm."),
+    "head": ("lm_head.",),
+}
+LANGUAGE = "model.language_model."
+
+
+def load_processor(model: Model, images: Images) -> Qwen3VLProcessor:
+    """The checkpoint's processor with the recipe's image budget, read back from a produced grid.
+
+    Raises:
+        RecipeError: The budget has no effect in the installed transformers version.
+    """
+    from transformers import AutoProcessor
+
+    processor = AutoProcessor.from_pretrained(model.checkpoint, revision=model.revision)
+    set_image_budget(processor, images)
+    return processor
+
+
+def set_image_budget(processor: Qwen3VLProcessor, images: Images) -> None:
+    """Sets the pixel budget and checks it on a picture above it; see `load_processor`."""
+    image_processor = processor.image_processor
+    # `min_pixels` and `max_pixels` attributes are ignored since transformers 5: only `size` counts.
+    image_processor.size = {"shortest_edge": images.min_pixels, "longest_edge": images.max_pixels}
+    side = 2 * int(images.max_pixels**0.5) + 1
+    patches = image_processor.get_number_of_image_patches(side, side, {})
+    area = int(patches) * image_processor.patch_size**2
+    if area > max(images.max_pixels, block_pixels(processor)):
+        raise RecipeError(
+            f"images.max_pixels {images.max_pixels} has no effect: a {side}x{side} image still gets {area} pixels",
+            fix="use transformers 5.24 or newer, or report this version",
+        )
+
+
+def block_pixels(processor: Qwen3VLProcessor) -> int:
+    """Native-resolution area of one image token, in pixels (32 x 32 for Qwen3-VL)."""
+    image_processor = processor.image_processor
+    return int((image_processor.patch_size * image_processor.merge_size) ** 2)
+
+
+def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> PreTrainedModel:
+    """Loads the base weights in the recipe's type, in 4 bits if it says so; safetensors only.
+
+    Raises:
+        RecipeError: The checkpoint is of another family.
+    """
+    from transformers import AutoConfig, AutoModelForImageTextToText, BitsAndBytesConfig
+
+    config = AutoConfig.from_pretrained(model.checkpoint, revision=model.revision)
+    if config.model_type != MODEL_TYPE:
+        raise RecipeError(
+            f"checkpoint {model.checkpoint} is of type {config.model_type}, the recipe says family {model.family}",
+            where="model.checkpoint",
+            fix=f"give a {MODEL_TYPE} checkpoint",
+        )
+    dtype = getattr(torch, model.dtype)
+    quantization = None
+    if model.quantization == "nf4":
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+            # The vision tower is small and its error would reach every box.
+            llm_int8_skip_modules=["visual", "lm_head"],
+        )
+    loaded = AutoModelForImageTextToText.from_pretrained(
+        model.checkpoint,
+        revision=model.revision,
+        dtype=dtype,
+        attn_implementation=model.attention,
+        quantization_config=quantization,
+        use_safetensors=True,
+        device_map=device_map,
+    )
+    loaded.config.use_cache = False
+    return loaded
+
+
+def lora_targets(model: nn.Module, adapter: Adapter) -> list[str]:
+    """Full names of the language model's linear layers with one of the adapter's roles.
+
+    Names are resolved inside the language model only: vision towers share projection names.
+
+    Raises:
+        RecipeError: No layer matches.
+    """
+    names = [suffix for role in adapter.roles for suffix in ROLES[role]]
+    found = [
+        name
+        for name, _ in model.named_modules()
+        if name.startswith(LANGUAGE) and name.rsplit(".", maxsplit=1)[-1] in names
+    ]
+    if not found:
+        raise RecipeError(
+            f"no layer below {LANGUAGE} is named {', '.join(names)}", where="adapter.roles", fix="check model.family"
+        )
+    return found
+
+
+def adapt(model: PreTrainedModel, adapter: Adapter, *, seed: int) -> PreTrainedModel:
+    """Wraps the model for LoRA; full fine-tuning returns it unchanged.
+
+    Args:
+        model: Loaded base model.
+        adapter: The recipe's adapter section.
+        seed: Seed of the adapter's random half.
+    """
+    if adapter.kind == "full":
+        return model
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+
+    if getattr(model, "is_loaded_in_4bit", False):
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    config = LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=adapter.dropout,
+        bias="none",
+        target_modules=lora_targets(model, adapter),
+        modules_to_save=_modules(model, adapter) or None,
+        task_type="CAUSAL_LM",
+    )
+    torch.manual_seed(seed)
+    with warnings.catch_warnings():
+        # peft 0.21 asks by the old name; remove when it says `is_activation_checkpointing`.
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+        return get_peft_model(model, config)
+
+
+def _modules(model: nn.Module, adapter: Adapter) -> list[str]:
+    prefixes = [prefix.removesuffix(".") for group in adapter.train_also for prefix in GROUPS[group]]
+    return [name for name, _ in model.named_modules() if name in prefixes]
+
+
+def freeze(model: nn.Module, groups: tuple[FreezeGroup, ...]) -> None:
+    """Stops training of the named groups and checks that it took effect.
+
+    Raises:
+        RecipeError: A group has no parameter in this model, or nothing is left to train.
+    """
+    for group in groups:
+        names = [name for name, _ in model.named_parameters() if name.startswith(GROUPS[group])]
+        if not names:
+            hint = (
+                "the head is tied to the embeddings: freeze `embeddings`" if group == "head" else "check model.family"
+            )
+            raise RecipeError(f"freeze group {group!r} has no parameter in this model", where="freeze", fix=hint)
+        for name in names:
+            model.get_parameter(name).requires_grad = False
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise RecipeError("every parameter is frozen: nothing to train", where="freeze", fix="freeze fewer groups")
+
+
+def group_of(name: str) -> str:
+    """The freeze group of a parameter, seen through PEFT's name prefix; `lora` for adapter weights."""
+    name = name.removeprefix("base_model.model.")
+    if ".lora_" in name:
+        return "lora"
+    return next((group for group, prefixes in GROUPS.items() if name.startswith(prefixes)), "other")
+
+
+def trainable_by_group(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Group -> (trainable, all) parameter counts; 4-bit weights count as what they stand for."""
+    counts: dict[str, tuple[int, int]] = {}
+    for name, parameter in model.named_parameters():
+        size = parameter.numel()
+        shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
+        if shape is not None:
+            size = int(torch.Size(shape).numel())
+        trainable, total = counts.get(group_of(name), (0, 0))
+        counts[group_of(name)] = (trainable + (size if parameter.requires_grad else 0), total + size)
+    return counts
+
+
+def checkpoint_family(folder: Path) -> str | None:
+    """The `model_type` that a checkpoint folder states, or `None` if it has no config."""
+    path = folder / "config.json"
+    return json.loads(path.read_text()).get("model_type") if path.is_file() else None

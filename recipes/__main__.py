@@ -1,0 +1,79 @@
+"""`python -m recipes ls|show|validate|plan`: lists, prints, checks recipes and prints a run's commands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from recipes.errors import run_command
+from recipes.load import ROOT, dump_recipe, find_recipe, load_recipe, shipped
+from recipes.schema import Recipe
+
+
+def main() -> int:
+    """Dispatches on the subcommand."""
+    parser = argparse.ArgumentParser(prog="python -m recipes", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("ls", help="list the shipped recipes")
+    for name, text in (
+        ("show", "print a recipe with every key written out"),
+        ("validate", "check a recipe and its overrides"),
+        ("plan", "print the commands from release to table row"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("recipe", help="a YAML file or the name of a shipped recipe")
+        command.add_argument("overrides", nargs="*", metavar="section.key=value")
+    arguments = parser.parse_args()
+    if arguments.command == "ls":
+        for name in shipped():
+            print(f"{name:<44} {_headline(name)}")
+        print("next: python -m recipes show NAME")
+        return 0
+    recipe = load_recipe(arguments.recipe, arguments.overrides)
+    if arguments.command == "show":
+        print(_header(arguments.recipe) + dump_recipe(recipe), end="")
+    elif arguments.command == "validate":
+        print(f"{arguments.recipe}: valid (recipe {recipe.name})")
+        print(f"next: python -m recipes plan {arguments.recipe}")
+    else:
+        print("\n".join(plan(arguments.recipe, arguments.overrides, recipe)))
+    return 0
+
+
+def plan(name: str, overrides: list[str], recipe: Recipe) -> list[str]:
+    """The commands of a run, in order."""
+    benchmark = name.split("/", maxsplit=1)[0] if name in shipped() else "generic"
+    reader = "scintiground" if benchmark == "demo" else benchmark
+    extra = "".join(f" {override}" for override in overrides)
+    run = f"runs/{recipe.name}"
+    predictions = f"runs/predictions/{recipe.name}"
+    data = recipe.data.dataset
+    model = recipe.model.checkpoint
+    return [
+        f"python -m benchmarks prepare {reader} RELEASE --out {data}",
+        f"python -m benchmarks validate {data}",
+        f"accelerate launch --config_file recipes/accelerate/gpu1.yaml -m train {name}{extra}",
+        f"python -m infer {run} --data {data} --split test --out {predictions}",
+        f"python -m infer {model} --recipe {name} --data {data} --out {predictions}-base   # before tuning",
+        f"python -m infer --control majority --data {data} --out {predictions}-majority",
+        f"python -m infer --control prompt_only --data {data} --out {predictions}-prompt_only",
+        f"python -m infer {run} --control blank_image --data {data} --out {predictions}-blank_image",
+        f"python -m infer {run} --control shuffled_image --data {data} --out {predictions}-shuffled_image",
+        f"python -m eval {predictions} {predictions}-* --html {run}/report.html",
+    ]
+
+
+def _headline(name: str) -> str:
+    first = (ROOT / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0]
+    return first.removeprefix("# ")
+
+
+def _header(name: str) -> str:
+    """The comment at the top of the file: hardware, time, result and the source of the values."""
+    lines = find_recipe(name).read_text(encoding="utf-8").splitlines(keepends=True)
+    count = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    return "".join(lines[:count])
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main))

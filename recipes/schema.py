@@ -1,0 +1,223 @@
+"""The recipe: one run, written down like a paper's appendix.
+
+A recipe is a YAML file of the sections below. Unknown keys are errors that name the nearest valid
+key, and all mistakes of a file are reported at once. `load_recipe(path, overrides)` applies dotted
+overrides such as `train.learning_rate=1e-4`, whose values are YAML too.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Positive = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+FreezeGroup = Literal["vision", "projector", "language", "embeddings", "head"]
+Role = Literal["attention", "mlp"]
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, no unknown keys, nothing but finite numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+
+class Data(Section):
+    """Which records to train on and to validate with.
+
+    Attributes:
+        dataset: Folder made by `python -m benchmarks prepare`.
+        train: Split to train on.
+        validation: Split for the validation loss; `null` trains without one.
+        validation_limit: Use only the first N validation records; `null` uses all.
+    """
+
+    dataset: str
+    train: Literal["train", "val", "test"] = "train"
+    validation: Literal["train", "val", "test"] | None = "val"
+    validation_limit: Positive | None = None
+
+
+class Prompt(Section):
+    """How a record becomes messages.
+
+    Attributes:
+        template: Name of a built-in template (`scintiground`, `plain`).
+        file: A YAML file of your own with the keys of a template; its hash enters the fingerprint.
+    """
+
+    template: str = "plain"
+    file: str | None = None
+
+
+class Images(Section):
+    """Pixel budget of one image after resizing; read back from the produced grid.
+
+    Attributes:
+        min_pixels: Smallest area in pixels; smaller images are enlarged.
+        max_pixels: Largest area in pixels; larger images are reduced.
+    """
+
+    min_pixels: Positive = 65_536
+    max_pixels: Positive = 1_003_520
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Images:
+        if self.min_pixels > self.max_pixels:
+            raise ValueError(f"min_pixels {self.min_pixels} is above max_pixels {self.max_pixels}")
+        return self
+
+
+class Model(Section):
+    """The pretrained weights.
+
+    Attributes:
+        family: Family of the architecture; checked against the checkpoint's own config.
+        checkpoint: Hub name or folder.
+        revision: Commit or tag on the hub; `null` takes the default branch.
+        dtype: Type of the base weights in memory.
+        quantization: `nf4` loads the base in 4 bits with double quantization (needs the `quant` extra).
+        attention: Attention implementation.
+    """
+
+    family: Literal["qwen3_vl"]
+    checkpoint: str
+    revision: str | None = None
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    quantization: Literal["none", "nf4"] = "none"
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+
+
+class Adapter(Section):
+    """LoRA inside the language model, or full fine-tuning.
+
+    Attributes:
+        kind: `lora` trains an adapter, `full` trains every weight that `freeze` leaves.
+        rank: LoRA rank.
+        alpha: LoRA scale is alpha / rank.
+        dropout: Dropout on the adapter's input.
+        roles: Which linear layers of each language block get an adapter.
+        train_also: Modules trained in full beside the adapter and saved with it.
+    """
+
+    kind: Literal["lora", "full"]
+    rank: Positive = 16
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    roles: tuple[Role, ...] = ("attention", "mlp")
+    train_also: tuple[Literal["projector"], ...] = ()
+
+
+class Batch(Section):
+    """How many samples a step sees.
+
+    Attributes:
+        size: Samples per device and forward pass.
+        accumulation: Forward passes per optimiser step.
+        max_length: Longest sample in tokens, images included; `null` sets no limit.
+        max_target_tokens: Longest target in tokens; a longer one is an error.
+        overlong: What to do with a sample above a limit; `drop` counts them in the manifest.
+        loss_reduction: `token` averages over the supervised tokens of a step, `sample` first within each sample.
+        workers: Worker processes that read and prepare images, per device.
+    """
+
+    size: Positive
+    accumulation: Positive = 1
+    max_length: Positive | None = None
+    max_target_tokens: Positive | None = None
+    overlong: Literal["error", "drop"] = "error"
+    loss_reduction: Literal["token", "sample"] = "token"
+    workers: Annotated[int, Field(ge=0)] = 2
+
+
+class Train(Section):
+    """Optimiser, schedule, precision and bookkeeping.
+
+    Attributes:
+        optimizer: `muon` uses Muon for the matrices of the blocks and AdamW for the rest.
+        learning_rate: Peak learning rate.
+        schedule: `cosine` falls to `min_learning_rate_ratio` of the peak, `linear` to 0.
+        warmup_steps: Steps of linear warm-up.
+        min_learning_rate_ratio: Floor of the cosine, as a share of the peak.
+        epochs: Passes over the training records; give this or `max_steps`.
+        max_steps: Optimiser steps in all.
+        precision: Autocast type; `fp32` computes without autocast.
+        gradient_checkpointing: Recomputes activations in the backward pass to save memory.
+        seed: Seed of initialisation, order and dropout.
+        log_steps: Steps between log lines.
+        save_steps: Steps between checkpoints; `null` saves after each epoch.
+        validate_steps: Steps between validation losses; `null` means at each checkpoint.
+        keep_checkpoints: How many checkpoints stay on disk; the best one always does.
+    """
+
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    learning_rate: Annotated[float, Field(gt=0)]
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    clip_norm: Annotated[float, Field(gt=0)] = 1.0
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    min_learning_rate_ratio: Fraction = 0.0
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    max_steps: Positive | None = None
+    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    gradient_checkpointing: bool = False
+    seed: int = 0
+    log_steps: Positive = 10
+    save_steps: Positive | None = None
+    validate_steps: Positive | None = None
+    keep_checkpoints: Positive = 2
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Train:
+        if (self.epochs is None) == (self.max_steps is None):
+            raise ValueError("give exactly one of epochs and max_steps")
+        if self.min_learning_rate_ratio and self.schedule != "cosine":
+            raise ValueError(f"min_learning_rate_ratio needs schedule: cosine, not {self.schedule}")
+        return self
+
+
+class Decoding(Section):
+    """Greedy decoding.
+
+    Attributes:
+        max_new_tokens: Limit on the answer; rows that reach it say `finish: length`.
+        batch_size: Questions per forward pass.
+    """
+
+    max_new_tokens: Positive = 128
+    batch_size: Positive = 8
+
+
+class Recipe(Section):
+    """A whole run.
+
+    Attributes:
+        name: Names the output folder and the row in tables.
+        codec: Form of the answer text (`scintiground_json`, `scintiground_tags`, `plain`, ...).
+        freeze: Groups of base weights that are not trained; LoRA freezes all base weights by itself.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+    data: Data
+    prompt: Prompt = Prompt()
+    images: Images = Images()
+    codec: str
+    model: Model
+    adapter: Adapter
+    freeze: tuple[FreezeGroup, ...] = ()
+    batch: Batch
+    train: Train
+    decoding: Decoding = Decoding()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        if self.model.quantization == "nf4" and self.adapter.kind == "full":
+            raise ValueError("model.quantization nf4 cannot be trained in full: set adapter.kind to lora")
+        if self.adapter.kind == "lora" and not self.adapter.roles:
+            raise ValueError("adapter.roles is empty: LoRA would train nothing")
+        if self.adapter.kind == "lora" and self.freeze:
+            raise ValueError("freeze is for adapter.kind full: LoRA freezes every base weight by itself")
+        return self

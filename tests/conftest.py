@@ -1,0 +1,95 @@
+"""Shared fixtures: a small phantom dataset and a tiny random Qwen3-VL, made once per test process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from recipes.load import load_recipe
+from recipes.schema import Recipe
+
+
+@pytest.fixture(scope="session")
+def phantom_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small release in the official form: 12 training, 4 validation and 6 test patients of 64 x 128 pixels."""
+    from benchmarks.phantom import PhantomConfig
+    from benchmarks.phantom_release import write_release
+
+    folder = tmp_path_factory.mktemp("phantom") / "release"
+    config = PhantomConfig(seed=7, train=12, val=4, test=6, width=64, height=128, rows=2, abnormal_share=0.5)
+    write_release(config, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def phantom_data(phantom_release: Path) -> Path:
+    """The prepared dataset of `phantom_release`."""
+    from benchmarks.prepare import prepare
+
+    folder = phantom_release.parent / "data"
+    prepare("scintiground", phantom_release, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(phantom_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random Qwen3-VL checkpoint with its processor."""
+    from benchmarks.dataset import read_records
+    from collators.codecs.registry import get_codec
+    from models.tiny import TinySize, build_tiny_qwen3_vl
+
+    codec = get_codec("scintiground_json")
+    texts = []
+    for record in read_records(phantom_data, "train"):
+        texts += [f"{record.task}: {record.question}", codec.encode(record.target, record.ask())]
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    build_tiny_qwen3_vl(folder, texts, TinySize(), seed=0)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_recipe(tiny: Path, phantom_data: Path) -> Callable[..., Recipe]:
+    """The demo's LoRA recipe on the tiny model and small dataset, with overrides."""
+
+    def make(*overrides: str) -> Recipe:
+        small = (
+            f"data.dataset={phantom_data}",
+            f"model.checkpoint={tiny}",
+            "batch.size=4",
+            "batch.workers=0",
+            "train.max_steps=3",
+            "train.save_steps=2",
+            "train.log_steps=1",
+            "train.warmup_steps=0",
+            "decoding.max_new_tokens=12",
+            "decoding.batch_size=4",
+        )
+        return load_recipe("demo/lora", [*small, *overrides])
+
+    return make
+
+
+class _Deprecations(logging.Handler):
+    """Collects deprecations that transformers sends through `logging`, where no warning filter sees them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "deprecat" in record.getMessage().lower():
+            self.seen.append(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def no_logged_deprecations() -> Iterator[list[str]]:
+    """Fails a test in which transformers logged a deprecation."""
+    handler = _Deprecations()
+    logger = logging.getLogger("transformers")
+    logger.addHandler(handler)
+    yield handler.seen
+    logger.removeHandler(handler)
+    assert not handler.seen, handler.seen

@@ -1,0 +1,95 @@
+"""Training data: records through `datasets`, checked and measured before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch.utils.data import Subset
+from tqdm import tqdm
+
+from benchmarks.errors import DataError
+from benchmarks.loading import RecordDataset, check_disjoint, load_split
+from benchmarks.schema import Record
+from collators.qwen3_vl import Length, Qwen3VLCollator
+from recipes.schema import Recipe
+
+CHUNK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A split that is ready to train on.
+
+    Attributes:
+        records: Map-style dataset of records, over-long ones left out.
+        lengths: Token counts of each record.
+        dropped: Ids left out because they were over a limit (`batch.overlong: drop`).
+    """
+
+    records: Subset[Record]
+    lengths: list[Length]
+    dropped: list[str]
+
+    @property
+    def supervised(self) -> int:
+        """Tokens that carry loss in one pass."""
+        return sum(length.target for length in self.lengths)
+
+
+def load_measured(recipe: Recipe, split: str, collator: Qwen3VLCollator, *, limit: int | None, quiet: bool) -> Measured:
+    """Reads a split and counts every sample's tokens, without opening an image.
+
+    Raises:
+        DataError: A record is over a limit and the recipe says `overlong: error`, or none is left.
+    """
+    records = RecordDataset(load_split(Path(recipe.data.dataset), split))
+    count = len(records) if limit is None else min(limit, len(records))
+    keep: list[int] = []
+    lengths: list[Length] = []
+    dropped: list[str] = []
+    with tqdm(total=count, desc=f"measuring {split}", unit="record", disable=quiet) as bar:
+        for start in range(0, count, CHUNK):
+            chunk = [records[i] for i in range(start, min(start + CHUNK, count))]
+            for offset, (record, length) in enumerate(zip(chunk, collator.measure(chunk), strict=True)):
+                if _fits(recipe, collator, record, length):
+                    keep.append(start + offset)
+                    lengths.append(length)
+                else:
+                    dropped.append(record.id)
+            bar.update(len(chunk))
+    if not keep:
+        raise DataError(
+            f"split {split} has no record to use", where=recipe.data.dataset, fix="raise the limits or prepare it"
+        )
+    subset: Subset[Record] = Subset(records, keep)  # type: ignore[arg-type]  # RecordDataset is torch-free
+    return Measured(subset, lengths, dropped)
+
+
+def _fits(recipe: Recipe, collator: Qwen3VLCollator, record: Record, length: Length) -> bool:
+    try:
+        collator.check_length(record, length)
+    except DataError:
+        if recipe.batch.overlong == "error":
+            raise
+        return False
+    return True
+
+
+def check_splits(recipe: Recipe) -> None:
+    """Refuses a group that is in the training and in the validation split."""
+    if recipe.data.validation is not None:
+        check_disjoint(Path(recipe.data.dataset), recipe.data.train, recipe.data.validation)
+
+
+def describe(measured: Measured, name: str) -> str:
+    """One line on a split: samples, image, text and supervised tokens, longest sample."""
+    lengths: Sequence[Length] = measured.lengths
+    longest = max(length.total for length in lengths)
+    line = (
+        f"{name}: {len(lengths):,} samples, {sum(item.images for item in lengths):,} image tokens, "
+        f"{sum(item.text for item in lengths):,} prompt tokens, {measured.supervised:,} supervised tokens, "
+        f"longest sample {longest:,} tokens"
+    )
+    return line + (f", {len(measured.dropped)} over-long samples dropped" if measured.dropped else "")
