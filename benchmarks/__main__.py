@@ -131,6 +131,7 @@ def _dicom(arguments: argparse.Namespace) -> int:
             f"wrote {converted.rows} with one row: fill in question and answer (label, boxes) before the next command"
         )
     print(f"next: python -m benchmarks prepare generic {converted.rows} --out DATASET")
+    print("      add --benchmark scintiground if the questions are of its kind: its rules and its scorer then apply")
     return 0
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.schema import Answer, Ask, Box, Mask, Record
-from collators.codecs.base import Codec, Invalid
+from collators.codecs.base import Codec, CodecError, Invalid
 from collators.codecs.registry import get_codec
 from collators.prompts import Message, Template, load_template, neutralise
+from recipes.errors import RecipeError
 from recipes.schema import Recipe
 
 if TYPE_CHECKING:
@@ -50,7 +51,11 @@ class Encoder:
         Raises:
             CodecError: The codec cannot express the record's task or answer.
         """
-        return self.codec.encode(_neutral(record.target, self.control_tokens), record.ask())
+        try:
+            return self.codec.encode(_neutral(record.target, self.control_tokens), record.ask())
+        except CodecError as error:
+            where = f"record {record.id} ({record.source.file} row {record.source.row}), {error.where}"
+            raise CodecError(error.message, where=where, fix=error.fix) from error
 
     def decode(self, text: str, ask: Ask) -> Answer | Invalid:
         """Reads a model's text."""
@@ -58,9 +63,24 @@ class Encoder:
 
 
 def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
-    """The one way to make an encoder; `processor` must already carry the recipe's image budget."""
+    """The one way to make an encoder; `processor` must already carry the recipe's image budget.
+
+    Raises:
+        RecipeError: The prompt cannot be used, or holds a control token.
+        UserError: Unknown codec.
+    """
     template = load_template(recipe.prompt)
     codec = get_codec(recipe.codec)
+    # Longest first: breaking a long token must not leave a shorter one behind unseen.
+    added = (str(token) for token in processor.tokenizer.get_added_vocab())
+    control = tuple(sorted(added, key=lambda token: (-len(token), token)))
+    for part, text in (("system", template.system), ("user", template.user)):
+        if neutralise(text, control) != text:
+            raise RecipeError(
+                f"the {part} text of the prompt holds a control token of the model: {text[:80]!r}",
+                where=recipe.prompt.file or recipe.prompt.template,
+                fix="leave control tokens to the chat template; images come before the text by themselves",
+            )
     parts = {
         "system": template.system,
         "user": template.user,
@@ -71,10 +91,7 @@ def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
         **processor_parts(processor),
     }
     fingerprint = _sha256(json.dumps(parts, sort_keys=True))
-    tokenizer = processor.tokenizer
-    # Longest first: breaking a long token must not leave a shorter one behind unseen.
-    control = sorted((str(token) for token in tokenizer.get_added_vocab()), key=lambda token: (-len(token), token))
-    return Encoder(template, codec, tuple(control), parts, fingerprint)
+    return Encoder(template, codec, control, parts, fingerprint)
 
 
 def processor_parts(processor: ProcessorMixin) -> dict[str, str]:
@@ -101,9 +118,11 @@ def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 
 def _neutral(answer: Answer, control_tokens: tuple[str, ...]) -> Answer:
     """The answer with control tokens broken in every free text; the codec's own tokens come later."""
+    # Codecs write the blanks of a region as underscores, which may complete a token.
+    spelled = (*control_tokens, *(token.replace("_", " ") for token in control_tokens if "_" in token))
 
     def clean(text: str | None) -> str | None:
-        return None if text is None else neutralise(text, control_tokens)
+        return None if text is None else neutralise(text, spelled)
 
     return Answer(
         text=clean(answer.text),

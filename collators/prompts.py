@@ -4,8 +4,8 @@ A template has a `system` and a `user` text. Fields in braces are filled from th
 `{task}`, `{images}` (a sentence that names the views or frames) and `{choices}`. A template of your
 own is a YAML file with these two keys; its text enters the encoder's fingerprint.
 
-Text from data never becomes a control token: `neutralise` breaks every such token in it, in training
-and in prediction alike.
+Text never becomes a control token: `neutralise` breaks every such token in the filled template, in
+training and in prediction alike. A token cannot come about where two fields meet either.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Template:
     def messages(self, ask: Ask, control_tokens: Sequence[str]) -> list[Message]:
         """Chat messages: system turn, then one user turn with the images in record order and the text."""
         values = {
-            "question": neutralise(ask.question, control_tokens),
-            "task": neutralise(ask.task, control_tokens),
-            "images": neutralise(describe_images(ask), control_tokens),
-            "choices": neutralise("; ".join(ask.choices), control_tokens),
+            "question": ask.question,
+            "task": ask.task,
+            "images": describe_images(ask),
+            "choices": "; ".join(ask.choices),
         }
-        text = self.user.format_map(values).strip()
+        text = neutralise(self.user.format_map(values).strip(), control_tokens)
         user: list[Message] = [{"type": "image"} for _ in ask.images]
         messages: list[Message] = [{"role": "user", "content": [*user, {"type": "text", "text": text}]}]
         if self.system:
-            system = [{"type": "text", "text": self.system.format_map(values)}]
-            messages.insert(0, {"role": "system", "content": system})
+            text = neutralise(self.system.format_map(values), control_tokens)
+            messages.insert(0, {"role": "system", "content": [{"type": "text", "text": text}]})
         return messages
 
 

@@ -144,7 +144,7 @@ class Qwen3VLCollator:
 
     def _pixels(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """Pixels of all images; an image shared by several records of the batch is prepared once."""
-        unique: dict[str, int] = {}
+        unique: dict[tuple[str, int, int], int] = {}
         opened: list[PILImage.Image] = []
         order: list[int] = []
         for record in records:
@@ -152,10 +152,12 @@ class Qwen3VLCollator:
                 raise DataError("the record has no image", where=_where(record), fix="give at least one image")
             for image in record.images:
                 self._image_tokens(image, record)
-                if image.path not in unique:
-                    unique[image.path] = len(opened)
+                # With the size, so that a record that states another one is still checked against the file.
+                key = (image.path, image.width, image.height)
+                if key not in unique:
+                    unique[key] = len(opened)
                     opened.append(self.images(image, _where(record)))
-                order.append(unique[image.path])
+                order.append(unique[key])
         features = self.processor.image_processor(opened, return_tensors="pt")
         grids = features["image_grid_thw"]
         parts = features["pixel_values"].split(grids.prod(dim=1).tolist())

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from recipes.errors import UserError, run_command
 
-CONTROLS = ("majority", "prompt_only", "blank_image", "shuffled_image")
+PRIOR_CONTROLS = ("majority", "prompt_only", "majority_corrected", "prompt_only_corrected")
+CONTROLS = (*PRIOR_CONTROLS, "blank_image", "shuffled_image")
 
 
 def main() -> int:
@@ -41,7 +42,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="prepared dataset")
     parser.add_argument("--split", default="test", choices=("train", "val", "test"))
     parser.add_argument("--out", type=Path, help="prediction folder (default: runs/predictions/NAME-DATASET-SPLIT)")
-    parser.add_argument("--control", choices=CONTROLS, help="predict as a control; the first two need no weights")
+    parser.add_argument(
+        "--control",
+        choices=CONTROLS,
+        help="predict as a control; the first four learn from the train split and need no weights",
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N records; scores are then partial")
     parser.add_argument(
         "--allow-encoder-mismatch",
@@ -60,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 def _predict(arguments: argparse.Namespace) -> int:
     from infer.run import Request, run
 
-    prior = arguments.control in CONTROLS[:2]
+    prior = arguments.control in PRIOR_CONTROLS
     if arguments.data is None:
         raise UserError("--data is missing", fix="give a prepared dataset, or --image and --question")
     if arguments.weights is None and not prior:
@@ -83,9 +88,9 @@ def _predict(arguments: argparse.Namespace) -> int:
             allow_mismatch=arguments.allow_encoder_mismatch,
         )
     )
-    from accelerate import PartialState
+    from models.processes import process_state
 
-    if PartialState().is_main_process:
+    if process_state().is_main_process:
         print(f"predictions: {folder}")
         print(f"next: python -m eval {folder} --html report.html")
     return 0
@@ -102,8 +107,10 @@ def _ask(arguments: argparse.Namespace) -> int:
     from infer.ask import ask
     from infer.load import load_system
 
-    if arguments.weights is None or not arguments.question:
-        raise UserError("one question needs weights, --image and --question", fix="add what is missing")
+    if arguments.data is not None or arguments.control is not None:
+        raise UserError("--image asks one question, --data and --control predict a split", fix="drop one of the two")
+    if arguments.weights is None or not (arguments.question or "").strip() or not arguments.task.strip():
+        raise UserError("one question needs weights, --image, --question and a task", fix="add what is missing")
     system = load_system(
         arguments.weights,
         recipe_path=arguments.recipe,
@@ -112,13 +119,18 @@ def _ask(arguments: argparse.Namespace) -> int:
     )
     views = arguments.view or (["ANT", "POST"] if len(arguments.image) == 2 else [])
     row, picture = ask(system, arguments.image, arguments.question, task=arguments.task, views=views)
-    picture.save(arguments.draw)
     print(row.text if row.text is not None else f"failed: {row.error}")
     if row.invalid:
         print(f"not a valid answer: {row.invalid}")
     if row.answer:
         for box in row.answer.boxes:
             print(f"  {views[box.image] if views else box.image}: {[round(v, 1) for v in box.xyxy]} {box.label or ''}")
+    try:
+        picture.save(arguments.draw)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"the picture cannot be written: {error}", where=f"--draw {arguments.draw}", fix="name a .png file"
+        ) from error
     print(f"picture: {arguments.draw}")
     return 0 if row.error is None else 1
 

@@ -12,16 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from collators.codecs.scintiground_official import official_row
 
 from benchmarks.dataset import read_records
 from benchmarks.errors import DataError
 from benchmarks.priors import control_text, fit
 from benchmarks.schema import Image, Record
+from collators.codecs.scintiground_official import official_row
 from infer.engines.base import Generated
 
 IMAGE_CONTROLS = ("blank_image", "shuffled_image")
-PRIOR_CONTROLS = ("majority", "prompt_only")
+# The published priors box both views whatever was asked and rarely find the region in the prompt; the
+# corrected ones mend both (faults 21 and 22), which makes them the stronger opponents.
+PRIOR_CONTROLS = ("majority", "prompt_only", "majority_corrected", "prompt_only_corrected")
 CONTROLS = (*PRIOR_CONTROLS, *IMAGE_CONTROLS)
 
 
@@ -29,13 +31,17 @@ class PriorEngine:
     """Answers from the train split's statistics; takes the place of a model."""
 
     def __init__(self, dataset: Path, control: str) -> None:
-        self.control = control
+        self.control = control.removesuffix("_corrected")
+        self.corrected = control.endswith("_corrected")
         self.priors = fit(official_row(record) for record in read_records(dataset, "train"))
 
     def generate(self, records: Sequence[Record]) -> list[Generated]:
         """See `infer.engines.base.Engine.generate`."""
         return [
-            Generated(text=control_text(self.priors, official_row(record), control=self.control), finish="stop")
+            Generated(
+                text=control_text(self.priors, official_row(record), control=self.control, corrected=self.corrected),
+                finish="stop",
+            )
             for record in records
         ]
 

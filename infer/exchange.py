@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import msgspec
-from collators.codecs.scintiground_official import official_texts
 
 from benchmarks.dataset import load_info, read_records, write_atomic
 from benchmarks.errors import DataError
@@ -20,6 +19,7 @@ from benchmarks.predictions import (
     read_predictions,
 )
 from collators.codecs.registry import get_codec
+from collators.codecs.scintiground_official import official_texts
 from infer.engines.base import Generated
 from infer.predict import to_row
 
@@ -66,7 +66,8 @@ def import_scintiground(file: Path, data: Path, split: str, out: Path, *, name: 
     if out.exists() and any(out.iterdir()):
         raise DataError(f"{out} is not empty", fix="give another --out")
     texts: dict[str, str] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    # Not `splitlines`: other line ends of Unicode may stand inside a text.
+    for number, line in enumerate(file.read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
         where = f"{file} row {number}"
         try:
             row = msgspec.json.decode(line, type=dict[str, object])

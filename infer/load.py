@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from accelerate import PartialState
 
 from collators.encoder import Encoder, build_encoder, differences
 from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import ImageSource
 from infer.engines.hf import HfEngine
+from models.adapters import quiet_peft
+from models.processes import process_state
 from models.provenance import ENCODER, RECIPE, read_encoder, weights_hash
 from models.registry import family_module
 from recipes.errors import RecipeError, UserError
@@ -37,6 +38,7 @@ class System:
         model: In evaluation mode, on its device.
         weights: The folder or name the weights came from, as given.
         weights_hash: SHA-256 over the safetensors files; `None` for weights from the hub.
+        base_weights_hash: The same of the base model under an adapter; `None` without an adapter.
     """
 
     recipe: Recipe
@@ -45,6 +47,7 @@ class System:
     model: PreTrainedModel
     weights: str
     weights_hash: str | None
+    base_weights_hash: str | None
 
     def engine(self, images: ImageSource) -> HfEngine:
         """The engine over an image source."""
@@ -107,18 +110,21 @@ def load_system(
                 where=str(folder / ENCODER),
                 fix="drop the overrides or recipe that change it, or pass --allow-encoder-mismatch",
             )
-    state = PartialState()
+    state = process_state()
     device_map = (
         {"": state.local_process_index} if recipe.model.quantization != "none" and torch.cuda.is_available() else None
     )
+    base_hash = None
     if folder is not None and (folder / ADAPTER).is_file():
         model = load_adapter(family.load_model(recipe.model, device_map=device_map), folder)
+        base = Path(recipe.model.checkpoint)
+        base_hash = weights_hash(base) if base.is_dir() else None
     else:
         model = family.load_model(source, device_map=device_map)
     if device_map is None:
         model = model.to(state.device)
     model.eval()
-    return System(recipe, encoder, processor, model, weights, weights_hash(folder) if folder else None)
+    return System(recipe, encoder, processor, model, weights, weights_hash(folder) if folder else None, base_hash)
 
 
 def load_adapter(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
@@ -130,7 +136,8 @@ def load_adapter(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
     from peft import PeftModel, get_peft_model_state_dict
     from safetensors import safe_open
 
-    model = PeftModel.from_pretrained(base, str(folder))
+    with quiet_peft():
+        model = PeftModel.from_pretrained(base, str(folder))
     with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
         stored = set(file.keys())
     expected = set(get_peft_model_state_dict(model))
@@ -148,7 +155,12 @@ def load_adapter(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
 def _recipe(folder: Path | None, weights: str, recipe_path: str | None, overrides: Sequence[str]) -> Recipe:
     if recipe_path is not None:
         return load_recipe(recipe_path, overrides)
-    if folder is None or not (folder / RECIPE).is_file():
+    if folder is None:
+        raise RecipeError(
+            f"there is no folder {weights}; if it is a name on the hub, the recipe must be given too",
+            fix="check the path, or give a recipe with --recipe",
+        )
+    if not (folder / RECIPE).is_file():
         raise RecipeError(
             f"no recipe beside {weights}: prompt, image size and answer form are unknown",
             fix="give one with --recipe",

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from accelerate import PartialState
 from tqdm import tqdm
 
 from benchmarks.dataset import write_atomic
@@ -27,6 +26,7 @@ from benchmarks.predictions import MANIFEST, PREDICTIONS, Manifest, Prediction, 
 from benchmarks.schema import Answer, Ask, Record
 from collators.codecs.base import Invalid
 from infer.engines.base import Engine, Generated
+from models.processes import process_state
 
 PARTS = "parts"
 SETTINGS = "settings.json"
@@ -67,8 +67,9 @@ def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[flo
     Raises:
         DataError: The folder holds other predictions, is in use, or cannot be written.
     """
-    state = PartialState()
-    job.out.mkdir(parents=True, exist_ok=True)
+    state = process_state()
+    with _writable(job.out):
+        job.out.mkdir(parents=True, exist_ok=True)
     with _locked(job.out, needed=state.is_main_process):
         if state.is_main_process:
             _claim(job.out, job.settings)
@@ -78,11 +79,13 @@ def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[flo
         started = time.monotonic()
         done = _done(job.out)
         state.wait_for_everyone()
-        blocks = [
+        missing = [
             block
-            for block in range(state.process_index, -(-len(job.records) // job.block), state.num_processes)
+            for block in range(-(-len(job.records) // job.block))
             if any(record.id not in done for record in _block(job, block))
         ]
+        # Dealt out after the finished ones are left out, so that no process waits for another's backlog.
+        blocks = missing[state.process_index :: state.num_processes]
         tokens = 0
         if blocks:
             tokens = _work(job, make_engine(), blocks, done, rank=state.process_index, quiet=not state.is_main_process)
@@ -104,8 +107,8 @@ def _work(job: Job, engine: Engine, blocks: list[int], done: set[str], *, rank: 
     """Generates the blocks and appends their missing rows; returns the number of new tokens."""
     tokens = 0
     path = job.out / PARTS / f"part-{rank:05d}.jsonl"
-    _cut_torn_line(path)
-    try:
+    with _writable(path):
+        _cut_torn_line(path)
         with path.open("ab") as part, tqdm(total=len(blocks), desc="predicting", unit="block", disable=quiet) as bar:
             for number in blocks:
                 records = _block(job, number)
@@ -115,13 +118,19 @@ def _work(job: Job, engine: Engine, blocks: list[int], done: set[str], *, rank: 
                         part.write(encode_prediction(to_row(record, generated, job.decode)) + b"\n")
                         part.flush()
                 bar.update()
+    return tokens
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise DataError(
             f"predictions cannot be written: {error.strerror}",
             where=str(path),
             fix="free space or mend permissions, then run the same command: finished rows are kept",
         ) from error
-    return tokens
 
 
 def to_row(record: Record, generated: Generated, decode: Decode) -> Prediction:
@@ -174,7 +183,8 @@ def _claim(out: Path, settings: dict[str, Any]) -> None:
                 f"{out} holds predictions made with other settings: {'; '.join(changed)}",
                 fix="give another --out, or the settings of that run to continue it",
             )
-    elif any(item.name != LOCK for item in out.iterdir()):
+    # Hidden files are the lock, and what a kill left of a file that was being written.
+    elif any(not item.name.startswith(".") for item in out.iterdir()):
         raise DataError(f"{out} is not empty and not a prediction folder", fix="give another --out")
     else:
         write_atomic(path, json.dumps(settings, indent=1, sort_keys=True).encode())
@@ -215,4 +225,5 @@ def _merge(job: Job) -> None:
             f"{len(missing)} rows are missing, first {missing[0]}", where=str(job.out), fix="run the same command again"
         )
     data = b"".join(lines[record.id] + b"\n" for record in job.records)
-    write_atomic(job.out / PREDICTIONS, data)
+    with _writable(job.out / PREDICTIONS):
+        write_atomic(job.out / PREDICTIONS, data)

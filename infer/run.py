@@ -15,6 +15,7 @@ from collators.sources import BlankImages, FolderImages
 from infer.controls import PriorEngine, shuffle_images
 from infer.load import load_system
 from infer.predict import Decode, Job, predict
+from models.processes import process_state
 from models.provenance import environment
 
 SHUFFLE_SEED = 0
@@ -72,7 +73,8 @@ def run(request: Request) -> Path:
         "decoding": {"max_new_tokens": decoding.max_new_tokens, "batch_size": decoding.batch_size, "greedy": True}
         | {"dtype": str(system.model.dtype).removeprefix("torch.")},
     }
-    job = _job(request, shown, facts, system.encoder.decode, decoding.batch_size)
+    settings = facts | {"base_weights_hash": system.base_weights_hash}
+    job = _job(request, shown, settings, system.encoder.decode, decoding.batch_size)
     return predict(job, lambda: system.engine(images), _manifest(request, facts, len(records)))
 
 
@@ -104,7 +106,7 @@ def _manifest(request: Request, facts: dict[str, Any], count: int) -> Callable[[
             records=count,
             limit=request.limit,
             control=request.control,
-            environment=environment(),
+            environment=environment() | {"processes": process_state().num_processes},
             timing={"seconds": round(seconds, 2), "tokens_per_second": round(tokens / max(seconds, 1e-9), 2)},
         )
 

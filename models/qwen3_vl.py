@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from models.adapters import quiet_peft
 from recipes.errors import RecipeError
 from recipes.schema import Adapter, FreezeGroup, Images, Model
 
@@ -36,11 +38,12 @@ def load_processor(model: Model, images: Images) -> Qwen3VLProcessor:
     """The checkpoint's processor with the recipe's image budget, read back from a produced grid.
 
     Raises:
-        RecipeError: The budget has no effect in the installed transformers version.
+        RecipeError: No such checkpoint, or the budget has no effect in the installed transformers version.
     """
     from transformers import AutoProcessor
 
-    processor = AutoProcessor.from_pretrained(model.checkpoint, revision=model.revision)
+    with _readable(model):
+        processor = AutoProcessor.from_pretrained(model.checkpoint, revision=model.revision)
     set_image_budget(processor, images)
     return processor
 
@@ -70,11 +73,12 @@ def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> Pre
     """Loads the base weights in the recipe's type, in 4 bits if it says so; safetensors only.
 
     Raises:
-        RecipeError: The checkpoint is of another family.
+        RecipeError: No such checkpoint, not in safetensors, or of another family.
     """
     from transformers import AutoConfig, AutoModelForImageTextToText, BitsAndBytesConfig
 
-    config = AutoConfig.from_pretrained(model.checkpoint, revision=model.revision)
+    with _readable(model):
+        config = AutoConfig.from_pretrained(model.checkpoint, revision=model.revision)
     if config.model_type != MODEL_TYPE:
         raise RecipeError(
             f"checkpoint {model.checkpoint} is of type {config.model_type}, the recipe says family {model.family}",
@@ -90,19 +94,33 @@ def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> Pre
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
             # The vision tower is small and its error would reach every box.
-            llm_int8_skip_modules=["visual", "lm_head"],
+            llm_int8_skip_modules=["model.visual", "lm_head"],
         )
-    loaded = AutoModelForImageTextToText.from_pretrained(
-        model.checkpoint,
-        revision=model.revision,
-        dtype=dtype,
-        attn_implementation=model.attention,
-        quantization_config=quantization,
-        use_safetensors=True,
-        device_map=device_map,
-    )
+    with _readable(model):
+        loaded = AutoModelForImageTextToText.from_pretrained(
+            model.checkpoint,
+            revision=model.revision,
+            dtype=dtype,
+            attn_implementation=model.attention,
+            quantization_config=quantization,
+            use_safetensors=True,
+            device_map=device_map,
+        )
     loaded.config.use_cache = False
     return loaded
+
+
+@contextmanager
+def _readable(model: Model) -> Iterator[None]:
+    """Turns what transformers says of a missing or incomplete checkpoint into our error."""
+    try:
+        yield
+    except OSError as error:
+        raise RecipeError(
+            f"checkpoint {model.checkpoint} cannot be loaded: {str(error).splitlines()[0]}",
+            where="model.checkpoint",
+            fix="give a folder with config, processor and safetensors files, or a name on the hub (and a network)",
+        ) from error
 
 
 def lora_targets(model: nn.Module, adapter: Adapter) -> list[str]:
@@ -150,15 +168,17 @@ def adapt(model: PreTrainedModel, adapter: Adapter, *, seed: int) -> PreTrainedM
         task_type="CAUSAL_LM",
     )
     torch.manual_seed(seed)
-    with warnings.catch_warnings():
-        # peft 0.21 asks by the old name; remove when it says `is_activation_checkpointing`.
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+    with quiet_peft():
         return get_peft_model(model, config)
 
 
 def _modules(model: nn.Module, adapter: Adapter) -> list[str]:
-    prefixes = [prefix.removesuffix(".") for group in adapter.train_also for prefix in GROUPS[group]]
-    return [name for name, _ in model.named_modules() if name in prefixes]
+    names: list[str] = []
+    for name in (prefix.removesuffix(".") for group in adapter.train_also for prefix in GROUPS[group]):
+        module = model.get_submodule(name)
+        # peft can copy a module, but not a list of modules.
+        names += [f"{name}.{number}" for number in range(len(module))] if isinstance(module, nn.ModuleList) else [name]
+    return names
 
 
 def freeze(model: nn.Module, groups: tuple[FreezeGroup, ...]) -> None:
@@ -189,9 +209,14 @@ def group_of(name: str) -> str:
 
 
 def trainable_by_group(model: nn.Module) -> dict[str, tuple[int, int]]:
-    """Group -> (trainable, all) parameter counts; 4-bit weights count as what they stand for."""
+    """Group -> (trainable, all) parameter counts.
+
+    4-bit weights count as what they stand for; a module that is trained beside the adapter counts once.
+    """
     counts: dict[str, tuple[int, int]] = {}
     for name, parameter in model.named_parameters():
+        if ".original_module." in name:
+            continue
         size = parameter.numel()
         shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
         if shape is not None:

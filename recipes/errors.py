@@ -7,6 +7,7 @@ bug of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -46,6 +47,10 @@ def run_command(main: Callable[[], int]) -> int:
     except UserError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return 2
+    except BrokenPipeError:
+        # Whoever read our output (head, less) has gone; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         sys.stderr.write("stopped by the user; finished work is kept, the same command continues\n")
         return 130

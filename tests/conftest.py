@@ -37,10 +37,14 @@ def phantom_data(phantom_release: Path) -> Path:
 @pytest.fixture(scope="session")
 def tiny(phantom_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random Qwen3-VL checkpoint with its processor."""
+    import torch
+
     from benchmarks.dataset import read_records
     from collators.codecs.registry import get_codec
     from models.tiny import TinySize, build_tiny_qwen3_vl
 
+    # Threads only wait for each other at this size, the more so beside other test processes.
+    torch.set_num_threads(1)
     codec = get_codec("scintiground_json")
     texts = []
     for record in read_records(phantom_data, "train"):

@@ -28,11 +28,10 @@ def main() -> int:
     recipe = load_recipe(arguments.recipe, arguments.overrides)
     out = arguments.out or Path("runs") / recipe.name
 
-    from accelerate import PartialState
-
+    from models.processes import process_state
     from train.run import run
 
-    main_process = PartialState().is_main_process
+    main_process = process_state().is_main_process
 
     def say(line: str) -> None:
         if main_process:

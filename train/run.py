@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate import PartialState
 from torch.utils.tensorboard import SummaryWriter
 from transformers import set_seed
 from transformers.integrations import TensorBoardCallback
@@ -20,6 +19,7 @@ from benchmarks.dataset import image_root, load_info, write_atomic
 from collators.encoder import Encoder, build_encoder, differences
 from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import FolderImages
+from models.processes import process_state
 from models.provenance import read_encoder, weights_hash, write_encoder
 from models.registry import family_module
 from recipes.errors import RecipeError
@@ -52,7 +52,7 @@ class Prepared:
 
 def prepare(recipe: Recipe, say: Say) -> Prepared:
     """Loads, checks and measures; raises a `UserError` for whatever would fail later."""
-    state = PartialState()
+    state = process_state()
     if torch.cuda.device_count() > 1 and state.num_processes == 1:
         raise RecipeError(
             f"{torch.cuda.device_count()} GPUs are visible but only one process runs",
@@ -122,7 +122,7 @@ def run(recipe: Recipe, out: Path, say: Say) -> Path:
     Raises:
         RecipeError: `out` holds a run of another recipe or encoder.
     """
-    state = PartialState()
+    state = process_state()
     prepared = prepare(recipe, say)
     resume = _claim(out, prepared, main=state.is_main_process)
     state.wait_for_everyone()
@@ -216,6 +216,6 @@ def _facts(prepared: Prepared, trainer: GroundedTrainer, loss: float, seconds: f
         "parameters": sum(total for _, total in counts.values()),
         "trainable_parameters": sum(trainable for trainable, _ in counts.values()),
         "trainable_modules": sorted({name for name, p in prepared.model.named_parameters() if p.requires_grad}),
-        "processes": PartialState().num_processes,
+        "processes": process_state().num_processes,
         "seconds": round(seconds, 1),
     }

@@ -4,21 +4,21 @@
 
 Columns (JSONL keys have the same names; `null` or an empty cell means "not given"):
 
-| column   | needed | meaning                                                                      | CSV cell            |
-|----------|--------|------------------------------------------------------------------------------|---------------------|
-| images   | yes    | image files, relative to the file's folder or to `--image-root`              | `a.png;b.png`       |
-| question | yes    | the question                                                                 | text                |
-| answer   | one of | the answer in words                                                          | text                |
-| label    | these  | the class (`yes`, `abnormal`, a grade)                                       | text                |
-| boxes    | three  | evidence, see below                                                          | see below           |
-| choices  |        | allowed answers of a closed question; the label, or else the answer, is one  | `yes;no`            |
-| task     |        | name of the task; `vqa` if not given                                         | text                |
-| view     |        | view of each image (`ANT`, `POST`)                                           | `ANT;POST`          |
-| frame    |        | slice number of each image, from 1                                           | `11;12;13`          |
-| group    |        | patient or volume; the row's list of images if not given                     | text                |
-| split    |        | `train`, `val` or `test`; if not given, by a hash of the group: 80/10/10 %   | text                |
+| column   | needed | meaning                                                                      | CSV cell             |
+|----------|--------|------------------------------------------------------------------------------|----------------------|
+| images   | yes    | image files, relative to the file's folder or to `--image-root`              | `a.png;b.png`        |
+| question | yes    | the question                                                                 | text                 |
+| answer   | one of | the answer in words                                                          | text                 |
+| label    | these  | the class (`yes`, `abnormal`, a grade)                                       | text                 |
+| boxes    | three  | evidence, see below                                                          | see below            |
+| choices  |        | allowed answers of a closed question; the label, or else the answer, is one  | `yes;no`             |
+| task     |        | name of the task; `vqa` if not given                                         | text                 |
+| view     |        | view of each image (`ANT`, `POST`)                                           | `ANT;POST`           |
+| frame    |        | slice number of each image, from 1                                           | `11;12;13`           |
+| group    |        | patient or volume; the row's list of images if not given                     | text                 |
+| split    |        | `train`, `val` or `test`; if not given, by a hash of the group: 80/10/10 %   | text                 |
 | strata   |        | keys for reporting                                                           | `organ=knee;age=old` |
-| id       |        | unique name; `<file name>:<row>` if not given                                | text                |
+| id       |        | unique name; `<file name>:<row>` if not given                                | text                 |
 
 A box is an image, four pixel coordinates of the original image, and a label if wanted. The image is its
 number in the row *from 1*, or its view. Pixels are counted from the top left, `x1 y1` is inside, `x2 y2`

@@ -45,7 +45,6 @@ class HfEngine:
         self.max_new_tokens = max_new_tokens
         ends = model.generation_config.eos_token_id
         self.end_ids: list[int] = sorted({collator.end_id, *(ends if isinstance(ends, list) else [ends])} - {None})
-        # Built from nothing: a checkpoint's own file may ask for sampling or a repetition penalty.
         self.config = GenerationConfig(
             do_sample=False,
             max_new_tokens=max_new_tokens,
@@ -53,6 +52,9 @@ class HfEngine:
             pad_token_id=collator.pad_id,
             use_cache=True,
         )
+        # A checkpoint's own file may ask for a repetition penalty, and `generate` fills the gaps of what it is
+        # given from there: the model must hold ours.
+        model.generation_config = self.config
 
     def generate(self, records: Sequence[Record]) -> list[Generated]:
         """See `Engine.generate`.

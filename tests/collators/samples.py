@@ -1,0 +1,84 @@
+"""Records, pictures and collators for the tests of prompts, tensors, models and engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image as PILImage
+
+from benchmarks.dataset import image_root
+from benchmarks.schema import Answer, Image, Record, Source
+from collators.encoder import build_encoder
+from collators.qwen3_vl import Qwen3VLCollator
+from collators.sources import FolderImages, ImageSource
+from infer.ask import GivenImages
+from models.qwen3_vl import load_processor
+from recipes.schema import Recipe
+
+PLAIN = ("codec=plain", "prompt.template=plain")
+PIECES = (
+    "<|im_end|>",
+    "<|im_start|>",
+    "<|im_start|>assistant\n",
+    "<|image_pad|>",
+    "<|vision_start|>",
+    "<|endoftext|>",
+    "<|im_",
+    "end|>",
+    "<",
+    "|>",
+    "<image>",
+    "<loc0001>",
+    "assistant",
+    "assistant: say pneumonia",
+    "user\n",
+    "\n",
+    " ",
+    "_",
+    "no finding",
+    "7",
+    "ä–骨",
+    "{question}",
+    "%s",
+)
+
+
+def plain_record(
+    question: str,
+    answer: str | None = "no finding",
+    *,
+    name: str = "r",
+    images: Sequence[tuple[str, int, int]] = (("a", 64, 64),),
+) -> Record:
+    """A record of the task `vqa` whose answer is a plain text; images are (path, width, height)."""
+    return Record(
+        id=name,
+        benchmark="generic",
+        split="test",
+        task="vqa",
+        group=f"group of {name}",
+        images=tuple(Image(path=path, width=width, height=height) for path, width, height in images),
+        question=question,
+        target=Answer(text=answer),
+        source=Source(id=name, file="rows.jsonl", row=3),
+    )
+
+
+def pictures(records: Sequence[Record]) -> GivenImages:
+    """A grey picture of the stated size for every image of the records, another grey for each path."""
+    sizes = {image.path: (image.width, image.height) for record in records for image in record.images}
+    return GivenImages(
+        {path: PILImage.new("RGB", size, (40 + 5 * n,) * 3) for n, (path, size) in enumerate(sizes.items())}
+    )
+
+
+def make_collator(recipe: Recipe, images: ImageSource, *, targets: bool, **limits: int) -> Qwen3VLCollator:
+    """The recipe's collator over an image source."""
+    processor = load_processor(recipe.model, recipe.images)
+    return Qwen3VLCollator(build_encoder(recipe, processor), processor, images, targets=targets, **limits)
+
+
+def folder_images(dataset: Path) -> FolderImages:
+    """The image files of a prepared dataset."""
+    return FolderImages(image_root(dataset))

@@ -1,0 +1,153 @@
+"""Recipes: every mistake in one message, overrides, shipped files, the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from recipes.errors import RecipeError
+from recipes.load import ROOT, dump_recipe, load_recipe, parse_recipe, recipe_hash, shipped
+
+MINIMAL = """
+name: small
+data: {dataset: d}
+codec: plain
+model: {family: qwen3_vl, checkpoint: c}
+adapter: {kind: lora}
+batch: {size: 1}
+train: {learning_rate: 1e-4, epochs: 1}
+"""
+
+
+def message(text: str, *overrides: str) -> str:
+    with pytest.raises(RecipeError) as error:
+        parse_recipe(text, overrides)
+    return str(error.value)
+
+
+def test_all_mistakes_are_in_one_message():
+    text = MINIMAL.replace("codec: plain", "codex: plain").replace("size: 1", "size: 0")
+    said = message(text, "train.sed=1", "nonsense")
+    assert said.startswith("5 mistakes")
+    for part in (
+        "codex: unknown key; the nearest is codec",
+        "codec: missing",
+        "batch.size",
+        "train.sed: unknown key; the nearest is seed",
+        "nonsense",
+    ):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [
+        ("train.max_steps=3", "exactly one of epochs and max_steps"),
+        ("train.learning_rate=-1", "train.learning_rate"),
+        ("train.learning_rate=.nan", "finite"),
+        ("images.min_pixels=2000000", "min_pixels 2000000 is above max_pixels"),
+        ("model.family=qwen2", "model.family"),
+        ("freeze=[vision]", "freeze is for adapter.kind full"),
+        ("adapter.roles=[]", "adapter.roles is empty"),
+        ("name=../escape", "name"),
+        ("data.dataset.deeper=1", "not a section"),
+        ("train.learning_rate=[", "not YAML"),
+        ("train.min_learning_rate_ratio=0.1 ", None),
+    ],
+)
+def test_contradictions_are_refused(override, part):
+    if part is None:
+        assert parse_recipe(MINIMAL, [override]).train.min_learning_rate_ratio == pytest.approx(0.1)
+    else:
+        assert part in message(MINIMAL, override)
+
+
+def test_four_bit_bases_cannot_be_trained_in_full():
+    said = message(MINIMAL, "adapter.kind=full", "model.quantization=nf4")
+    assert "cannot be trained in full" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a: [", "not YAML"),
+        ("- a", "mapping of sections"),
+        (MINIMAL + "name: again\n", "occurs twice"),
+        ("!!python/object/apply:os.system ['true']", "not YAML"),
+    ],
+)
+def test_text_that_is_no_recipe(text, part):
+    assert part in message(text)
+
+
+def test_overrides_are_yaml_and_win():
+    recipe = parse_recipe(MINIMAL, ["train.betas=[0.9, 0.99]", "data.validation=null", "train.learning_rate=1e-5"])
+    assert recipe.train.betas == (0.9, 0.99)
+    assert recipe.data.validation is None
+    assert recipe.train.learning_rate == 1e-5
+
+
+def test_hash_ignores_comments_and_order_but_no_value():
+    lines = MINIMAL.strip().splitlines()
+    same = "# comment\n" + "\n".join(reversed(lines))
+    assert recipe_hash(parse_recipe(same)) == recipe_hash(parse_recipe(MINIMAL))
+    assert recipe_hash(parse_recipe(MINIMAL, ["train.seed=1"])) != recipe_hash(parse_recipe(MINIMAL))
+
+
+def test_dump_and_load_round_trip():
+    recipe = parse_recipe(MINIMAL)
+    assert parse_recipe(dump_recipe(recipe)) == recipe
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_recipes_load_and_explain_themselves(name):
+    recipe = load_recipe(name)
+    header = (ROOT / f"{name}.yaml").read_text().splitlines()
+    assert header[0].startswith("# ")
+    assert any("-m train" in line or "make demo" in line for line in header if line.startswith("#"))
+    assert parse_recipe(dump_recipe(recipe)) == recipe
+
+
+def test_paper_recipe_has_the_published_values():
+    """Source: scintiground.md, section 5."""
+    recipe = load_recipe("scintiground/qwen3_vl_2b_lora_paper")
+    assert (recipe.adapter.rank, recipe.adapter.alpha, recipe.adapter.dropout) == (8, 16, 0.05)
+    assert (recipe.batch.size, recipe.batch.accumulation, recipe.batch.max_target_tokens) == (1, 8, 96)
+    assert recipe.train.warmup_steps == round(0.03 * 7716)
+    assert (recipe.train.learning_rate, recipe.train.weight_decay, recipe.train.clip_norm) == (5e-5, 0.01, 1.0)
+    assert recipe.images.max_pixels == recipe.images.min_pixels == 50_176
+    assert recipe.model.quantization == "nf4"
+    assert recipe.decoding.max_new_tokens == 96
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "accelerate").glob("*.yaml")), ids=lambda file: file.stem)
+def test_launch_settings_are_read_by_accelerate(file):
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    config = load_config_from_file(str(file))
+    assert config.num_processes == yaml.safe_load(file.read_text())["num_processes"]
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "recipes", *words], capture_output=True, text=True, check=False)
+
+
+def test_unknown_recipe_names_the_nearest():
+    result = command("show", "demo/lorra")
+    assert result.returncode == 2
+    assert "did you mean demo/lora?" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_commands_say_what_is_next():
+    assert "next: python -m recipes show" in command("ls").stdout
+    assert "recipe demo_lora" in command("validate", "demo/lora", "train.seed=3").stdout
+    plan = command("plan", "scintiground/qwen3_vl_2b_lora").stdout
+    for word in ("benchmarks prepare scintiground", "-m train", "-m infer", "--control prompt_only", "-m eval"):
+        assert word in plan
+    shown = command("show", "demo/lora").stdout
+    assert shown.startswith("# ")
+    assert parse_recipe(shown) == load_recipe("demo/lora")

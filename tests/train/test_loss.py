@@ -1,0 +1,135 @@
+"""The loss does not depend on how a step is split, on padding, or on which head computes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional
+from transformers import TrainerCallback
+
+from benchmarks.dataset import image_root, read_records
+from collators.encoder import build_encoder
+from collators.qwen3_vl import IGNORE, Qwen3VLCollator
+from collators.sources import FolderImages
+from models.qwen3_vl import adapt, load_model, load_processor
+from train.arguments import training_arguments
+from train.loss import one_per_sample, supervised_loss
+from train.trainer import GroundedTrainer
+
+
+class KeepGradients(TrainerCallback):
+    """Copies all gradients, as one vector, before each optimiser step."""
+
+    def __init__(self):
+        self.steps = []
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.steps.append(torch.cat([p.grad.flatten().clone() for p in model.parameters() if p.grad is not None]))
+
+
+def collator_for(recipe, data, *, targets=True):
+    processor = load_processor(recipe.model, recipe.images)
+    return Qwen3VLCollator(build_encoder(recipe, processor), processor, FolderImages(image_root(data)), targets=targets)
+
+
+def gradients(recipe, data, out: Path, records):
+    """Gradients of the first two optimiser steps of a run."""
+    model = adapt(load_model(recipe.model), recipe.adapter, seed=0)
+    keep = KeepGradients()
+    trainer = GroundedTrainer(
+        recipe,
+        model,
+        args=training_arguments(recipe, out, quiet=True),
+        train_dataset=records,
+        eval_dataset=records[:2],
+        data_collator=collator_for(recipe, data),
+        callbacks=[keep],
+    )
+    trainer.train()
+    return keep.steps
+
+
+def distance(a, b):
+    return float((a - b).norm() / b.norm())
+
+
+@pytest.mark.parametrize("reduction", ["token", "sample"])
+def test_gradients_do_not_depend_on_the_split_of_a_step(reduction, make_recipe, phantom_data, tmp_path):
+    records = list(read_records(phantom_data, "train"))[:16]
+    runs = {}
+    for size, accumulation in ((8, 1), (1, 8), (2, 4)):
+        recipe = make_recipe(
+            f"batch.size={size}",
+            f"batch.accumulation={accumulation}",
+            f"batch.loss_reduction={reduction}",
+            "train.max_steps=2",
+            "train.clip_norm=1.0e+9",
+            "adapter.dropout=0.0",
+        )
+        runs[size] = gradients(recipe, phantom_data, tmp_path / str(size), records)
+    assert len(runs[8]) == 2
+    for size in (1, 2):
+        for step, reference in zip(runs[size], runs[8], strict=True):
+            assert distance(step, reference) < 1e-5
+
+
+def test_the_two_reductions_differ(make_recipe, phantom_data, tmp_path):
+    """Guards the test above: with targets of unequal length the reductions are not the same."""
+    records = list(read_records(phantom_data, "train"))[:16]
+    token, sample = (
+        gradients(
+            make_recipe("batch.size=8", f"batch.loss_reduction={r}", "train.max_steps=1", "train.clip_norm=1.0e+9"),
+            phantom_data,
+            tmp_path / r,
+            records,
+        )[0]
+        for r in ("token", "sample")
+    )
+    assert distance(token, sample) > 1e-3
+
+
+def test_a_step_averages_over_its_tokens_or_samples():
+    """Two samples of 1 and 3 target tokens with token losses 4 and 0: 1.0 by token, 2.0 by sample."""
+    labels = torch.tensor([[IGNORE, IGNORE, IGNORE, 1], [IGNORE, 0, 0, 0]])
+    high = torch.tensor([0.0, -float(torch.tensor(4.0).exp().sub(1).log())])  # cross-entropy of class 1 is 4
+    certain = torch.tensor([200.0, -200.0])
+    logits = torch.stack([high, certain, certain, certain])
+    outputs = SimpleNamespace(logits=logits)
+    assert float(supervised_loss("token")(outputs, labels, num_items_in_batch=4)) == pytest.approx(1.0)
+    assert float(supervised_loss("sample")(outputs, labels, num_items_in_batch=2)) == pytest.approx(2.0)
+    assert int((one_per_sample(labels) != IGNORE).sum()) == 2
+
+
+def test_head_at_targets_equals_full_head(make_recipe, phantom_data):
+    recipe = make_recipe()
+    records = list(read_records(phantom_data, "train"))[:6]
+    batch = collator_for(recipe, phantom_data)(records)
+    model = load_model(recipe.model)
+    labels, keep = batch.pop("labels"), batch.pop("logits_to_keep")
+    few = supervised_loss("token")(model(**batch, logits_to_keep=keep), labels)
+    logits = model(**batch).logits
+    full = functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORE)
+    assert abs(few.item() - full.item()) < 1e-6
+    grads = [torch.autograd.grad(loss, model.lm_head.weight)[0] for loss in (few, full)]
+    assert distance(grads[0], grads[1]) < 1e-5
+
+
+def test_loss_does_not_depend_on_padding(make_recipe, phantom_data):
+    """A sample alone, and beside one that is longer."""
+    recipe = make_recipe()
+    records = sorted(read_records(phantom_data, "train"), key=lambda r: len(r.question) + 100 * len(r.target.boxes))
+    short, long = records[0], records[-1]
+    collator = collator_for(recipe, phantom_data)
+    model = load_model(recipe.model)
+    loss = supervised_loss("token")
+
+    def total(batch_records):
+        batch = collator(batch_records)
+        labels = batch.pop("labels")
+        return float(loss(model(**batch), labels, num_items_in_batch=1))
+
+    assert collator([short])["input_ids"].shape[1] < collator([short, long])["input_ids"].shape[1]
+    assert total([short]) + total([long]) == pytest.approx(total([short, long]), rel=1e-5)

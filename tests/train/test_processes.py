@@ -1,0 +1,65 @@
+"""Two processes are two, and train what one process trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+TWO = (
+    "--multi_gpu",
+    "--num_processes",
+    "2",
+    "--num_machines",
+    "1",
+    "--mixed_precision",
+    "no",
+    "--dynamo_backend",
+    "no",
+)
+
+
+def train(recipe_overrides, out: Path, *, processes: int):
+    """Runs `-m train demo/lora` in subprocesses; returns history, manifest and output."""
+    launcher = [sys.executable, "-m"]
+    if processes > 1:
+        launcher = [str(Path(sys.executable).with_name("accelerate")), "launch", *TWO, "-m"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [*launcher, "train", "demo/lora", *recipe_overrides, "--out", str(out)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    return history, json.loads((out / "manifest.json").read_text()), result.stdout
+
+
+@pytest.mark.parametrize("reduction", ["token", "sample"])
+def test_two_processes_equal_one(reduction, tiny, phantom_data, tmp_path):
+    shared = [
+        f"data.dataset={phantom_data}",
+        f"model.checkpoint={tiny}",
+        f"batch.loss_reduction={reduction}",
+        "batch.workers=0",
+        "train.max_steps=3",
+        "train.save_steps=3",
+        "train.log_steps=1",
+        "train.clip_norm=1.0e+9",
+    ]
+    one, facts_one, _ = train([*shared, "batch.size=4"], tmp_path / "one", processes=1)
+    two, facts_two, printed = train([*shared, "batch.size=2"], tmp_path / "two", processes=2)
+    assert (facts_one["processes"], facts_two["processes"]) == (1, 2)
+    assert "x 2 processes" in printed
+    assert printed.count("steps of 4 samples") == 1  # said once, not once a process
+    for a, b in zip(one, two, strict=True):
+        for key in ("loss", "grad_norm"):
+            if key in a:
+                assert b[key] == pytest.approx(a[key], rel=1e-5)
+    weights = [load_file(tmp_path / name / "model/adapter_model.safetensors") for name in ("one", "two")]
+    moved = [key for key in weights[0] if "lora_B" in key]
+    for key in moved:
+        gap = (weights[0][key] - weights[1][key]).norm()
+        assert gap <= 1e-3 * weights[0][key].norm()

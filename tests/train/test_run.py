@@ -1,0 +1,201 @@
+"""A run from recipe to folder: what it leaves, how it continues, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
+
+from benchmarks.dataset import load_info, read_records, write_dataset
+from benchmarks.errors import DataError
+from models.provenance import read_encoder
+from recipes.errors import RecipeError
+from train import run as train_run
+from train.run import run
+from train.trainer import TrainingError
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+class StopAt(TrainerCallback):
+    """Raises at the end of a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise Stopped
+
+
+def silent(line: str) -> None:
+    """Takes the place of print."""
+
+
+@pytest.fixture(scope="module")
+def finished(make_recipe, tmp_path_factory):
+    """A finished LoRA run with dropout, and the lines it printed."""
+    lines: list[str] = []
+    recipe = make_recipe("adapter.dropout=0.1", "train.max_steps=5")
+    out = tmp_path_factory.mktemp("runs") / "straight"
+    folder = run(recipe, out, lines.append)
+    return recipe, out, folder, lines
+
+
+def test_plan_is_printed_before_the_first_step(finished):
+    _, _, _, lines = finished
+    text = "\n".join(lines)
+    assert "lora" in text
+    assert "parameters trained" in text
+    assert "supervised tokens" in text
+    assert "image tokens" in text
+    assert "5 steps of 4 samples" in text
+
+
+def test_the_folder_is_complete_and_ordinary(finished, tiny, phantom_data, tmp_path):
+    """Copied elsewhere it loads with plain peft and transformers, and changes the base's answer."""
+    _, _, folder, _ = finished
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    processor = AutoProcessor.from_pretrained(copy)
+    base = AutoModelForImageTextToText.from_pretrained(tiny)
+    inputs = processor.tokenizer("user", return_tensors="pt")
+    inputs["mm_token_type_ids"] = torch.zeros_like(inputs["input_ids"])
+    before = base(**inputs).logits
+    after = PeftModel.from_pretrained(base, copy)(**inputs).logits
+    assert float((after - before).abs().max()) > 1e-3
+    assert not list(copy.glob("*.bin"))
+    assert "not for clinical use" in (copy / "README.md").read_text().lower()
+    assert read_encoder(copy).fingerprint
+
+
+def test_adapter_touches_the_language_model_only(finished):
+    _, _, folder, _ = finished
+    keys = load_file(folder / "adapter_model.safetensors")
+    assert keys
+    assert not [key for key in keys if "visual" in key or "merger" in key]
+
+
+def test_manifest_tells_the_run(finished, phantom_data):
+    recipe, out, _, _ = finished
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["dataset_hash"] == load_info(phantom_data).content_hash
+    assert manifest["steps"] == 5
+    assert manifest["recipe"] == recipe.model_dump(mode="json")
+    assert manifest["supervised_tokens"] > 0
+    assert 0 < manifest["trainable_parameters"] < manifest["parameters"]
+    history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in history if "loss" in entry] == [1, 2, 3, 4, 5]
+    assert list((out / "tensorboard").iterdir())
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_interrupted_run_ends_with_the_same_weights(step, finished, tmp_path, monkeypatch):
+    """Stopped after any step (checkpoints at 2 and 4) and started again: weights equal bit for bit."""
+    recipe, _, straight, _ = finished
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(train_run, "StopOnNaN", lambda: StopAt(step))
+        with pytest.raises(Stopped):
+            run(recipe, out, silent)
+    lines: list[str] = []
+    resumed = run(recipe, out, lines.append)
+    assert ("continuing from checkpoint-" in "\n".join(lines)) == (step > 2)
+    expected, got = (load_file(folder / "adapter_model.safetensors") for folder in (straight, resumed))
+    assert expected.keys() == got.keys()
+    assert all(torch.equal(expected[key], got[key]) for key in expected)
+
+
+def test_another_recipe_is_refused_with_the_difference(finished, make_recipe):
+    _, out, _, _ = finished
+    with pytest.raises(RecipeError, match=r"train.learning_rate: 0.005 -> 0.1"):
+        run(make_recipe("adapter.dropout=0.1", "train.max_steps=5", "train.learning_rate=0.1"), out, silent)
+
+
+def test_another_prompt_text_is_refused_on_resume(make_recipe, tmp_path):
+    prompt = tmp_path / "prompt.yaml"
+    prompt.write_text('user: "{question}"')
+    recipe = make_recipe(f"prompt.file={prompt}", "train.max_steps=1")
+    run(recipe, tmp_path / "run", silent)
+    prompt.write_text('user: "Please: {question}"')
+    with pytest.raises(RecipeError, match="another encoder: user: "):
+        run(recipe, tmp_path / "run", silent)
+
+
+def test_full_fine_tuning_leaves_a_plain_checkpoint(make_recipe, tiny, tmp_path):
+    """Frozen groups stay bit-equal, the rest moves."""
+    recipe = make_recipe("adapter.kind=full", "freeze=[vision, projector]", "train.optimizer=muon")
+    folder = run(recipe, tmp_path / "run", silent)
+    model = AutoModelForImageTextToText.from_pretrained(folder)
+    base = AutoModelForImageTextToText.from_pretrained(tiny)
+    same = {n: torch.equal(p, q) for (n, p), q in zip(model.named_parameters(), base.parameters(), strict=True)}
+    assert all(equal for name, equal in same.items() if ".visual." in name)
+    assert not all(equal for name, equal in same.items() if ".language_model.layers." in name)
+
+
+def test_muon_run_resumes_bit_equal(make_recipe, tmp_path, monkeypatch):
+    recipe = make_recipe("adapter.kind=full", "train.optimizer=muon", "train.max_steps=4")
+    straight = run(recipe, tmp_path / "straight", silent)
+    with monkeypatch.context() as patch:
+        patch.setattr(train_run, "StopOnNaN", lambda: StopAt(3))
+        with pytest.raises(Stopped):
+            run(recipe, tmp_path / "resumed", silent)
+    resumed = run(recipe, tmp_path / "resumed", silent)
+    expected, got = (load_file(folder / "model.safetensors") for folder in (straight, resumed))
+    assert all(torch.equal(expected[key], got[key]) for key in expected)
+
+
+def test_gradient_checkpointing_changes_nothing(make_recipe, tmp_path):
+    folders = [
+        run(make_recipe(f"train.gradient_checkpointing={on}", "adapter.dropout=0.0"), tmp_path / on, silent)
+        for on in ("true", "false")
+    ]
+    with_it, without = (load_file(folder / "adapter_model.safetensors") for folder in folders)
+    assert all(torch.allclose(with_it[key], without[key], atol=1e-6) for key in without)
+
+
+def test_overlong_samples_are_an_error_or_counted(make_recipe, phantom_data, tmp_path):
+    with pytest.raises(DataError, match=r"over batch.max_length 60; images are never cut"):
+        run(make_recipe("batch.max_length=60"), tmp_path / "error", silent)
+    lines: list[str] = []
+    run(make_recipe("batch.max_length=60", "batch.overlong=drop"), tmp_path / "drop", lines.append)
+    dropped = json.loads((tmp_path / "drop" / "manifest.json").read_text())["dropped"]
+    total = load_info(phantom_data).counts["train"]
+    assert 0 < len(dropped) < sum(total.values())
+    assert f"{len(dropped)} over-long samples dropped" in "\n".join(lines)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(make_recipe, tmp_path):
+    with pytest.raises(TrainingError, match="lower train") as error:
+        run(
+            make_recipe("train.learning_rate=1.0e+30", "train.clip_norm=1.0e+30", "train.max_steps=6"),
+            tmp_path / "r",
+            silent,
+        )
+    assert "nan" in str(error.value)
+
+
+def test_a_group_in_both_splits_is_refused_at_training(make_recipe, phantom_data, tmp_path):
+    """Also if the record files were put together without our preparation."""
+    records = list(read_records(phantom_data, "train"))[:4]
+    info = load_info(phantom_data)
+    data = tmp_path / "data"
+    write_dataset(
+        data,
+        records,
+        name="x",
+        benchmark=info.benchmark,
+        reader=info.reader,
+        image_root=phantom_data.parent / "release",
+        sources={},
+    )
+    with pytest.raises(DataError, match="no split 'val'"):
+        run(make_recipe(f"data.dataset={data}"), tmp_path / "run", silent)
+    with pytest.raises(DataError, match="both"):
+        run(make_recipe(f"data.dataset={data}", "data.validation=train"), tmp_path / "run2", silent)
