@@ -191,7 +191,7 @@ class _Spot:
 
 def _draw_spots(rng: random.Random, layout: dict[str, tuple[float, float, float, float]]) -> list[_Spot]:
     """Up to three abnormal and up to two faint spots, each well inside a region of its own."""
-    abnormal = rng.choice((0, 1, 2, 2, 3))
+    abnormal = rng.choice((0, 1, 1, 2, 2, 2, 2, 3, 3, 3))
     hosts = rng.sample(sorted(layout), abnormal + rng.choice((0, 1, 2)))
     spots = []
     for order, region in enumerate(hosts):

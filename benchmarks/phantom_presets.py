@@ -16,13 +16,13 @@ PRESETS: dict[str, PhantomConfig] = {
     # The release's image size and class imbalance.
     "full": PhantomConfig(),
     # Small pictures and as many abnormal as normal questions, so that learning shows within minutes.
-    "demo": PhantomConfig(seed=1, train=400, val=40, test=120, width=64, height=128, rows=3, abnormal_share=0.5),
+    "demo": PhantomConfig(seed=2, train=1200, val=30, test=120, width=64, height=128, rows=3, abnormal_share=0.5),
     # Another population than the demo's: body, detector and language differ.
     "demo_base": PhantomConfig(
-        seed=2,
-        train=4000,
+        seed=1,
+        train=6000,
         val=40,
-        test=40,
+        test=60,
         width=64,
         height=128,
         rows=3,

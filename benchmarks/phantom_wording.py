@@ -1,7 +1,8 @@
 """Question and answer forms of the phantom, in our own words.
 
 Like the release, every (task, scope) family has eight question forms and every answer polarity six
-forms; which one a row gets is a hash of its family and ids (scintiground.md, "Wording choice").
+forms; which one a row gets is a hash of its family and ids (scintiground.md, "Wording choice"). The
+first word of an answer already tells its polarity, so that a tiny model has one place to decide at.
 """
 
 from __future__ import annotations
@@ -85,20 +86,20 @@ FORMS: dict[str, Wording] = {
             "Box the focal finding in the {region} {where}.",
         ),
         positive=(
-            "A hot focus is present.",
-            "Uptake is increased.",
-            "Yes — tracer collects abnormally.",
-            "There is a pathological focus.",
-            "The finding is suspicious.",
-            "This is abnormal.",
+            "Yes, a hot focus is present.",
+            "Increased uptake is seen.",
+            "Hot — tracer collects abnormally.",
+            "Pathological focus.",
+            "Suspicious finding.",
+            "Abnormal.",
         ),
         negative=(
             "No hot focus is seen.",
-            "Uptake is unremarkable.",
+            "Normal uptake.",
             "None — tracer is evenly spread.",
-            "There is nothing pathological.",
-            "The finding is harmless.",
-            "This is normal.",
+            "Unremarkable.",
+            "Harmless finding.",
+            "Free of suspicious foci.",
         ),
     ),
     "report": Wording(
@@ -144,20 +145,20 @@ FORMS: dict[str, Wording] = {
             "The bright area of the {region} {where}: give its position.",
         ),
         positive=(
-            "A lesion can be made out.",
-            "It lights up.",
             "Positive — a bright area.",
-            "The part is diseased.",
+            "Lesion made out.",
+            "Diseased.",
+            "Bright area visible.",
+            "Lights up clearly.",
             "Reported as positive.",
-            "A bright area is visible.",
         ),
         negative=(
-            "A lesion cannot be made out.",
-            "It stays dim.",
             "Negative — no bright area.",
-            "The part is healthy.",
-            "Reported as negative.",
-            "Only a dim area is visible.",
+            "Dim throughout.",
+            "Healthy.",
+            "Without a lesion.",
+            "Clear of bright areas.",
+            "Only dim areas.",
         ),
     ),
 }

@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=CONTROLS,
         help="predict as a control; the first four learn from the train split and need no weights",
     )
+    parser.add_argument("--name", help="name in tables (default: the run's or the control's)")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N records; scores are then partial")
     parser.add_argument(
         "--allow-encoder-mismatch",
@@ -84,6 +85,7 @@ def _predict(arguments: argparse.Namespace) -> int:
             recipe=arguments.recipe,
             overrides=arguments.overrides,
             control=arguments.control,
+            name=arguments.name,
             limit=arguments.limit,
             allow_mismatch=arguments.allow_encoder_mismatch,
         )
@@ -97,8 +99,9 @@ def _predict(arguments: argparse.Namespace) -> int:
 
 
 def _default_out(arguments: argparse.Namespace) -> Path:
-    weights = Path(arguments.weights or "")
-    run = weights.parent.name if weights.name == "model" else weights.name
+    from infer.run import run_name
+
+    run = run_name(arguments.weights) if arguments.weights else None
     name = "-".join(part for part in (run, arguments.control, arguments.data.resolve().name, arguments.split) if part)
     return Path("runs/predictions") / name
 
@@ -136,14 +139,15 @@ def _ask(arguments: argparse.Namespace) -> int:
 
 
 def _export(words: list[str]) -> int:
-    from benchmarks.predictions import read_manifest
-    from infer.exchange import export_scintiground
-
     parser = argparse.ArgumentParser(prog="python -m infer export", description="Writes the official submission file.")
     parser.add_argument("predictions", type=Path)
     parser.add_argument("--data", type=Path, help="dataset (default: the manifest's)")
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     arguments = parser.parse_args(words)
+
+    from benchmarks.predictions import read_manifest
+    from infer.exchange import export_scintiground
+
     data = arguments.data or Path(read_manifest(arguments.predictions).dataset)
     count = export_scintiground(arguments.predictions, data, arguments.out)
     print(f"{count:,} predictions: {arguments.out}")
@@ -152,8 +156,6 @@ def _export(words: list[str]) -> int:
 
 
 def _import(words: list[str]) -> int:
-    from infer.exchange import import_scintiground
-
     parser = argparse.ArgumentParser(prog="python -m infer import", description="Reads predictions made by others.")
     parser.add_argument("file", type=Path, help='lines {"task_id": ..., "prediction": ...}')
     parser.add_argument("--data", type=Path, required=True)
@@ -166,6 +168,9 @@ def _import(words: list[str]) -> int:
     a = parser.parse_args(words)
     if not a.file.is_file():
         raise UserError(f"{a.file} does not exist", fix="check the path")
+
+    from infer.exchange import import_scintiground
+
     folder = import_scintiground(a.file, a.data, a.split, a.out, name=a.name, codec=a.codec)
     print(f"predictions: {folder}")
     print(f"next: python -m eval {folder}")

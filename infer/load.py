@@ -15,7 +15,7 @@ from collators.sources import ImageSource
 from infer.engines.hf import HfEngine
 from models.adapters import quiet_peft
 from models.processes import process_state
-from models.provenance import ENCODER, RECIPE, read_encoder, weights_hash
+from models.provenance import ENCODER, RECIPE, base_weights_hash, read_encoder, weights_hash
 from models.registry import family_module
 from recipes.errors import RecipeError, UserError
 from recipes.load import load_recipe
@@ -116,15 +116,29 @@ def load_system(
     )
     base_hash = None
     if folder is not None and (folder / ADAPTER).is_file():
+        _check_base(folder, recipe)
         model = load_adapter(family.load_model(recipe.model, device_map=device_map), folder)
-        base = Path(recipe.model.checkpoint)
-        base_hash = weights_hash(base) if base.is_dir() else None
+        base_hash = base_weights_hash(recipe)
     else:
         model = family.load_model(source, device_map=device_map)
     if device_map is None:
         model = model.to(state.device)
     model.eval()
     return System(recipe, encoder, processor, model, weights, weights_hash(folder) if folder else None, base_hash)
+
+
+def _check_base(folder: Path, recipe: Recipe) -> None:
+    """Refuses a base with other weights than the adapter was trained on: the shapes may fit all the same."""
+    if not (folder / ENCODER).is_file():
+        return
+    expected, found = read_encoder(folder).base_weights_hash, base_weights_hash(recipe)
+    # A base on the hub has no hash; a folder that is not there is named when it is loaded.
+    if expected is not None and found is not None and expected != found:
+        raise UserError(
+            f"the base weights in {recipe.model.checkpoint} are not those this adapter was trained on",
+            where=str(folder / ENCODER),
+            fix="give the right folder as model.checkpoint=..., or train the adapter again",
+        )
 
 
 def load_adapter(base: PreTrainedModel, folder: Path) -> PreTrainedModel:

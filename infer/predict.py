@@ -27,6 +27,7 @@ from benchmarks.schema import Answer, Ask, Record
 from collators.codecs.base import Invalid
 from infer.engines.base import Engine, Generated
 from models.processes import process_state
+from recipes.compare import changes
 
 PARTS = "parts"
 SETTINGS = "settings.json"
@@ -173,11 +174,7 @@ def _claim(out: Path, settings: dict[str, Any]) -> None:
     if path.is_file():
         stored = json.loads(path.read_text())
         current = json.loads(json.dumps(settings))
-        changed = [
-            f"{key}: {stored.get(key)!r} -> {current.get(key)!r}"
-            for key in sorted({*stored, *current})
-            if stored.get(key) != current.get(key)
-        ]
+        changed = changes(stored, current)
         if changed:
             raise DataError(
                 f"{out} holds predictions made with other settings: {'; '.join(changed)}",

@@ -33,6 +33,7 @@ class Request:
         recipe: Recipe file, if not the one beside the weights.
         overrides: `section.key=value` changes.
         control: A control's name.
+        name: Name in tables; by default the control's or the run's.
         limit: Only the first N records.
         allow_mismatch: Accept an encoder other than the stored one.
     """
@@ -44,6 +45,7 @@ class Request:
     recipe: str | None = None
     overrides: Sequence[str] = ()
     control: str | None = None
+    name: str | None = None
     limit: int | None = None
     allow_mismatch: bool = False
 
@@ -63,7 +65,7 @@ def run(request: Request) -> Path:
     shown = shuffle_images(records, SHUFFLE_SEED) if request.control == "shuffled_image" else records
     decoding = system.recipe.decoding
     facts: dict[str, Any] = {
-        "name": request.control or Path(request.weights).name,
+        "name": request.name or request.control or run_name(request.weights),
         "engine": "hf",
         "codec": system.recipe.codec,
         "encoder_fingerprint": system.encoder.fingerprint,
@@ -80,10 +82,16 @@ def run(request: Request) -> Path:
 
 def _run_prior(request: Request, records: Sequence[Record]) -> Path:
     codec = get_codec("scintiground_json")
-    facts: dict[str, Any] = {"name": request.control, "engine": "control", "codec": codec.name}
+    facts: dict[str, Any] = {"name": request.name or request.control, "engine": "control", "codec": codec.name}
     job = _job(request, records, facts, codec.decode, 256)
     control = request.control or ""
     return predict(job, lambda: PriorEngine(request.data, control), _manifest(request, facts, len(records)))
+
+
+def run_name(weights: str) -> str:
+    """Name of a run: its folder, seen through the `model` folder inside it."""
+    path = Path(weights)
+    return path.parent.name if path.name == "model" else path.name
 
 
 def _job(request: Request, records: Sequence[Record], facts: dict[str, Any], decode: Decode, block: int) -> Job:

@@ -54,19 +54,36 @@ def weights_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
+class StoredEncoder(msgspec.Struct, frozen=True, kw_only=True):
+    """Contents of `encoder.json`.
+
+    Attributes:
+        fingerprint: The encoder's fingerprint.
+        parts: What it covers.
+        base_weights_hash: Hash of the base weights the run started from; `None` for weights from the hub.
+    """
+
+    fingerprint: str
+    parts: dict[str, Any]
+    base_weights_hash: str | None = None
+
+
 def write_encoder(folder: Path, recipe: Recipe, encoder: Encoder) -> None:
     """Writes recipe and encoder fingerprint beside the weights, so that the folder explains itself."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / RECIPE, dump_recipe(recipe).encode())
-    stored = {"fingerprint": encoder.fingerprint, "parts": encoder.parts}
+    stored = StoredEncoder(
+        fingerprint=encoder.fingerprint,
+        parts=encoder.parts,
+        base_weights_hash=base_weights_hash(recipe),
+    )
     write_atomic(folder / ENCODER, msgspec.json.format(msgspec.json.encode(stored), indent=1))
 
 
-class StoredEncoder(msgspec.Struct, frozen=True, kw_only=True):
-    """Contents of `encoder.json`."""
-
-    fingerprint: str
-    parts: dict[str, Any]
+def base_weights_hash(recipe: Recipe) -> str | None:
+    """Hash of the recipe's base weights, if they lie in a folder."""
+    folder = Path(recipe.model.checkpoint)
+    return weights_hash(folder) if folder.is_dir() else None
 
 
 def read_encoder(folder: Path) -> StoredEncoder:

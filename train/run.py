@@ -22,6 +22,7 @@ from collators.sources import FolderImages
 from models.processes import process_state
 from models.provenance import read_encoder, weights_hash, write_encoder
 from models.registry import family_module
+from recipes.compare import changes
 from recipes.errors import RecipeError
 from recipes.load import recipe_hash
 from recipes.schema import Recipe
@@ -166,7 +167,7 @@ def _claim(out: Path, prepared: Prepared, *, main: bool) -> str | None:
     marker = out / STATE
     if marker.is_file():
         stored = json.loads(marker.read_text())
-        changed = _changes(stored["recipe"], prepared.recipe.model_dump(mode="json"))
+        changed = changes(stored["recipe"], prepared.recipe.model_dump(mode="json"))
         if stored["recipe_hash"] != recipe_hash(prepared.recipe):
             raise RecipeError(
                 f"{out} holds a run of another recipe: {'; '.join(changed)}",
@@ -185,18 +186,6 @@ def _claim(out: Path, prepared: Prepared, *, main: bool) -> str | None:
         write_atomic(marker, json.dumps(stored, indent=1).encode())
     checkpoints = out / "checkpoints"
     return get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None
-
-
-def _changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted `key: old -> new` lines for the values in which two recipes differ."""
-    lines = []
-    for key in {**old, **new}:
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            lines += _changes(before, after, f"{prefix}{key}.")
-        elif before != after:
-            lines.append(f"{prefix}{key}: {before!r} -> {after!r}")
-    return lines
 
 
 def _facts(prepared: Prepared, trainer: GroundedTrainer, loss: float, seconds: float) -> dict[str, Any]:

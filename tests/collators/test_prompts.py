@@ -14,7 +14,10 @@ from tests.collators.samples import PIECES
 texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 
 
-def ask(question="Is it hot?", task="vqa", images=(Image(path="a", width=9, height=9),), choices=()):
+IMAGE = Image(path="a", width=9, height=9)
+
+
+def ask(question="Is it hot?", task="vqa", images=(IMAGE,), choices=()):
     return Ask(task=task, images=images, question=question, choices=choices)
 
 

@@ -144,7 +144,7 @@ def test_a_sample_over_the_limit_is_an_error_that_names_it(recipe):
     records = [plain_record("short", name="fine"), plain_record("word " * 64, name="too-long")]
     collator = make_collator(recipe, pictures(records), targets=True, max_length=48)
     collator(records[:1])
-    with pytest.raises(DataError, match="is over batch.max_length 48; images are never cut") as raised:
+    with pytest.raises(DataError, match=r"is over batch\.max_length 48; images are never cut") as raised:
         collator(records)
     assert raised.value.where == "record too-long (rows.jsonl row 3)"
 
@@ -161,7 +161,7 @@ def test_images_are_never_cut_and_the_limit_shows_before_any_picture_is_opened(r
 def test_a_long_target_is_refused_with_its_length(recipe):
     record = plain_record("?", "123456789")
     make_collator(recipe, pictures([record]), targets=True, max_target_tokens=9)([record])
-    with pytest.raises(DataError, match="target of 9 tokens is over batch.max_target_tokens 8") as raised:
+    with pytest.raises(DataError, match=r"target of 9 tokens is over batch\.max_target_tokens 8") as raised:
         make_collator(recipe, pictures([record]), targets=True, max_target_tokens=8)([record])
     assert "record r" in raised.value.where
 
@@ -261,7 +261,7 @@ def test_a_wrong_size_is_found_though_another_record_shares_the_image(make_recip
     wrong = msgspec.structs.replace(first.images[0], width=65)
     second = msgspec.structs.replace(first, id="second", images=(wrong, *first.images[1:]))
     collator = make_collator(make_recipe(), folder_images(phantom_data), targets=True)
-    with pytest.raises(DataError, match="is 64x128 pixels .*, the record says 65x128") as raised:
+    with pytest.raises(DataError, match=r"is 64x128 pixels .*, the record says 65x128") as raised:
         collator([first, second])
     assert "record second" in raised.value.where
 
@@ -344,7 +344,7 @@ def test_a_limit_without_effect_is_an_error(make_recipe):
     class Holder:
         image_processor = Deaf()
 
-    with pytest.raises(RecipeError, match="images.max_pixels 200000 has no effect: a 895x895 image still gets"):
+    with pytest.raises(RecipeError, match=r"images\.max_pixels 200000 has no effect: a 895x895 image still gets"):
         set_image_budget(Holder(), Images(min_pixels=1024, max_pixels=200_000))
 
 

@@ -268,7 +268,7 @@ def test_a_backlog_is_dealt_out_to_all_processes(tmp_path):
     ("change", "message"),
     [
         ({"weights_hash": "abd"}, "weights_hash: 'abc' -> 'abd'"),
-        ({"decoding": {"max_new_tokens": 13}}, "decoding: {'max_new_tokens': 12} -> {'max_new_tokens': 13}"),
+        ({"decoding": {"max_new_tokens": 13}}, "decoding.max_new_tokens: 12 -> 13"),
         ({"control": "blank_image"}, "control: None -> 'blank_image'"),
     ],
 )

@@ -39,7 +39,9 @@ def steps(model, batch, count=2):
 
 
 def changed_groups(before, model):
-    return {group_of(name) for name, p in model.named_parameters() if name in before and not torch.equal(before[name], p)}
+    return {
+        group_of(name) for name, p in model.named_parameters() if name in before and not torch.equal(before[name], p)
+    }
 
 
 def snapshot(model):
@@ -75,7 +77,7 @@ def test_no_adapter_weight_lies_outside_the_language_model(make_recipe):
 
 
 def test_a_model_without_such_layers_is_an_error(make_recipe):
-    with pytest.raises(RecipeError, match="no layer below model.language_model. is named q_proj"):
+    with pytest.raises(RecipeError, match=r"no layer below model\.language_model\. is named q_proj"):
         lora_targets(nn.Sequential(nn.Linear(2, 2)), make_recipe().adapter)
 
 
@@ -227,7 +229,7 @@ def test_logits_to_keep_are_the_full_logits_at_the_learnt_tokens(make_recipe, ba
 
 def test_a_samples_logits_do_not_depend_on_padding_or_its_side(make_recipe, phantom_data):
     recipe = make_recipe()
-    short, long = sorted(read_records(phantom_data, "test"), key=lambda record: len(record.question))[:: 35 - 1][:2]
+    short, *_, long = sorted(read_records(phantom_data, "test"), key=lambda record: len(record.question))
     model = load_model(recipe.model)
     for targets in (True, False):
         collator = make_collator(recipe, folder_images(phantom_data), targets=targets)

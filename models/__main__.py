@@ -1,0 +1,74 @@
+"""`python -m models tiny|export`: tiny random twins, and a run's model in another number type."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from recipes.errors import UserError, run_command
+
+
+def main() -> int:
+    """Dispatches on the subcommand."""
+    parser = argparse.ArgumentParser(prog="python -m models", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    tiny = commands.add_parser("tiny", help="write a tiny random Qwen3-VL with its processor")
+    tiny.add_argument("out", type=Path)
+    tiny.add_argument("--texts", type=Path, nargs="+", required=True, help="datasets whose texts train the tokenizer")
+    tiny.add_argument("--hidden", type=int, default=64, help="width of both towers (default: 64)")
+    tiny.add_argument("--layers", type=int, default=2, help="blocks of both towers (default: 2)")
+    tiny.add_argument("--seed", type=int, default=0)
+    export = commands.add_parser("export", help="copy a fully trained model in another number type")
+    export.add_argument("model", type=Path, help="model folder of a full fine-tuning run")
+    export.add_argument("out", type=Path)
+    export.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
+    arguments = parser.parse_args()
+    if arguments.command == "tiny":
+        from models.tiny import TinySize, build_tiny_qwen3_vl
+
+        size = TinySize(
+            hidden=arguments.hidden,
+            layers=arguments.layers,
+            vision_hidden=arguments.hidden,
+            vision_layers=arguments.layers,
+        )
+        build_tiny_qwen3_vl(arguments.out, _texts(arguments.texts), size, seed=arguments.seed)
+        print(f"model: {arguments.out}")
+        print(f"next: python -m train RECIPE model.checkpoint={arguments.out}")
+        return 0
+    _export(arguments.model, arguments.out, arguments.dtype)
+    print(f"model: {arguments.out}")
+    print(f"next: python -m infer {arguments.out} --data DATASET")
+    return 0
+
+
+def _texts(datasets: list[Path]) -> Iterator[str]:
+    """Prompts and answers of the training splits, every third record (the forms repeat)."""
+    from benchmarks.dataset import read_records
+    from collators.codecs.registry import get_codec
+
+    codec = get_codec("scintiground_json")
+    for dataset in datasets:
+        for number, record in enumerate(read_records(dataset, "train")):
+            if number % 3 == 0:
+                yield f"{record.task}: {record.question}"
+                yield codec.encode(record.target, record.ask())
+
+
+def _export(model: Path, out: Path, dtype: str) -> None:
+    import shutil
+
+    import torch
+    from transformers import AutoModelForImageTextToText
+
+    if not (model / "config.json").is_file():
+        raise UserError(f"{model} is not a model folder", fix="give the `model` folder of a full fine-tuning run")
+    loaded = AutoModelForImageTextToText.from_pretrained(model, dtype=getattr(torch, dtype), use_safetensors=True)
+    shutil.copytree(model, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
+    loaded.save_pretrained(out)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main))

@@ -1,0 +1,1 @@
+"""The demo: recipes, and the table that sums it up."""

@@ -1,0 +1,76 @@
+"""`python -m recipes.demo RESULT.json [--strict]`: the demo's six-row table and what it must show.
+
+The claims: on closed questions (balanced accuracy) and on localization (IoU@.5) the tuned model beats
+the base before tuning and every control by a margin, and the patient-bootstrap interval of each paired
+difference excludes zero. With `--strict` a claim that does not hold gives exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+TUNED = "tuned"
+# (task, metric, margin over every other system)
+CLAIMS = (("grounding", "iou_at_0_5", 0.20), ("vqa", "balanced_accuracy", 0.15))
+TITLES = {"iou_at_0_5": "localization IoU@.5", "balanced_accuracy": "yes/no balanced accuracy"}
+
+
+def main() -> int:
+    """Prints the table and the claims."""
+    parser = argparse.ArgumentParser(prog="python -m recipes.demo", description=__doc__)
+    parser.add_argument("result", type=Path, help="what `python -m eval --json` wrote")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a claim does not hold")
+    arguments = parser.parse_args()
+    result = json.loads(arguments.result.read_text(encoding="utf-8"))
+    print("\n".join(table(result)))
+    failed = [line for line in claims(result) if line.startswith("NOT SHOWN")]
+    print("\n".join(claims(result)))
+    return 1 if failed and arguments.strict else 0
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    """One row per system: value and 95 % interval of each claimed metric."""
+    head = f"{'system':<24}" + "".join(f"{TITLES[metric]:>28}" for _, metric, _ in CLAIMS)
+    lines = [head, "-" * len(head)]
+    for system in result["systems"]:
+        cells = [_cell(_metric(system, task, metric)) for task, metric, _ in CLAIMS]
+        lines.append(f"{system['name']:<24}" + "".join(f"{cell:>28}" for cell in cells))
+    return lines
+
+
+def claims(result: dict[str, Any]) -> list[str]:
+    """One line per claim and opponent: difference, interval, and whether it is shown."""
+    lines = []
+    for task, metric, margin in CLAIMS:
+        for difference in result["comparisons"]:
+            if difference["first"] != TUNED or (difference["task"], difference["metric"]) != (task, metric):
+                continue
+            shown = (difference["difference"] or 0) >= margin and (difference["low"] or 0) > 0
+            lines.append(
+                f"{'shown' if shown else 'NOT SHOWN':<9}  {TITLES[metric]}: {TUNED} - {difference['second']} "
+                f"{_signed(difference['difference'])} [{_signed(difference['low'])}, {_signed(difference['high'])}], "
+                f"at least {margin:.2f}"
+            )
+    return lines
+
+
+def _metric(system: dict[str, Any], task: str, metric: str) -> dict[str, Any]:
+    return next(item for item in system["metrics"] if (item["task"], item["metric"]) == (task, metric))
+
+
+def _signed(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:+.3f}"
+
+
+def _cell(metric: dict[str, Any]) -> str:
+    if metric["value"] is None:
+        return "not defined"
+    return f"{metric['value']:.3f} [{metric['low']:.3f}, {metric['high']:.3f}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

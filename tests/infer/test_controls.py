@@ -1,0 +1,126 @@
+"""Controls: what they show, what they say, and that they are exact."""
+
+from collections import Counter, defaultdict
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.dataset import read_records
+from benchmarks.errors import DataError
+from benchmarks.priors import control_text, fit
+from benchmarks.schema import Image
+from collators.codecs.registry import get_codec
+from collators.codecs.scintiground_official import official_row
+from collators.sources import BlankImages
+from infer.controls import PRIOR_CONTROLS, PriorEngine, shuffle_images
+from tests.collators.samples import plain_record
+
+LAYOUTS = [("ANT",), ("POST",), ("ANT", "POST")]
+
+
+@pytest.fixture(scope="module")
+def records(phantom_data):
+    return list(read_records(phantom_data, "test"))
+
+
+def record_of(group, number, views, width, visit):
+    images = tuple(Image(path=f"{group}/{visit}/{view}", width=width, height=9, view=view) for view in views)
+    record = plain_record("?", name=f"{group}-{number}")
+    return msgspec.structs.replace(record, group=group, images=images)
+
+
+groups = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(LAYOUTS), st.sampled_from([8, 9]), st.integers(0, 2)),
+    min_size=1,
+    max_size=24,
+)
+
+
+def layout_of(images):
+    return [(image.view, image.frame, image.width, image.height) for image in images]
+
+
+@settings(max_examples=150)
+@given(groups, st.integers(0, 5))
+def test_shuffled_images_are_another_groups_in_the_same_views_and_sizes(rows, seed):
+    records = [record_of(row[0], number, *row[1:]) for number, row in enumerate(rows)]
+    shown_by = {image.path: record.group for record in records for image in record.images}
+    try:
+        shuffled = shuffle_images(records, seed)
+    except DataError:
+        # Only where one group owns more than half of the different image sets of a layout.
+        owners = defaultdict(list)
+        for group, images in {(record.group, record.images) for record in records}:
+            owners[tuple(layout_of(images))].append(group)
+        assert any(2 * max(Counter(names).values()) > len(names) for names in owners.values())
+        return
+    for record, other in zip(records, shuffled, strict=True):
+        assert layout_of(other.images) == layout_of(record.images)
+        assert all(shown_by[image.path] != record.group for image in other.images)
+        assert len({shown_by[image.path] for image in other.images}) == 1
+        assert msgspec.structs.replace(other, images=record.images) == record
+    assert shuffle_images(records, seed) == shuffled
+
+
+def test_shuffling_is_a_permutation_of_the_image_sets(records):
+    shuffled = shuffle_images(records, 0)
+    assert {record.images for record in shuffled} == {record.images for record in records}
+    partner = {record.images: other.images for record, other in zip(records, shuffled, strict=True)}
+    assert len(set(partner.values())) == len(partner)
+    assert all(partner[record.images] == other.images for record, other in zip(records, shuffled, strict=True))
+
+
+def test_the_seed_decides_the_permutation_and_the_order_of_the_records_does_not(records):
+    shuffled = {record.id: record.images for record in shuffle_images(records, 0)}
+    assert {record.id: record.images for record in shuffle_images(records[::-1], 0)} == shuffled
+    assert any({r.id: r.images for r in shuffle_images(records, seed)} != shuffled for seed in (1, 2, 3))
+
+
+def test_a_split_of_one_group_cannot_be_shuffled(records):
+    alone = [record for record in records if record.group == records[0].group]
+    with pytest.raises(DataError, match="cannot be exchanged: too few other groups") as raised:
+        shuffle_images(alone, 0)
+    assert repr(records[0].group) in raised.value.message
+    assert "blank_image" in raised.value.fix
+
+
+def test_blank_images_are_black_and_of_the_native_size():
+    picture = BlankImages()(Image(path="a", width=7, height=5), "")
+    assert (picture.size, picture.mode) == ((7, 5), "RGB")
+    assert picture.getextrema() == ((0, 0),) * 3
+
+
+@pytest.mark.parametrize("control", PRIOR_CONTROLS)
+def test_prior_controls_say_what_the_train_split_says(phantom_data, records, control):
+    results = PriorEngine(phantom_data, control).generate(records)
+    train = list(read_records(phantom_data, "train"))
+    priors = fit(official_row(record) for record in train)
+    decode = get_codec("scintiground_json").decode
+    kind, _, corrected = control.partition("_corrected") if control.endswith("_corrected") else (control, "", "no")
+    for record, generated in zip(records, results, strict=True):
+        row = official_row(record)
+        assert generated.text == control_text(priors, row, control=kind, corrected=corrected == "")
+        assert generated.finish == "stop"
+        answer = decode(generated.text, record.ask())
+        assert (answer.label is None) == (record.task == "grounding")
+        assert bool(answer.boxes) == (record.task != "vqa")
+    again = PriorEngine(phantom_data, control).generate(records[::-1])
+    assert again[::-1] == results
+
+
+def test_the_majority_answers_one_class_per_task(phantom_data, records):
+    results = PriorEngine(phantom_data, "majority").generate(records)
+    for task in ("vqa", "grounded_vqa"):
+        texts = {g.text for r, g in zip(records, results, strict=True) if r.task == task}
+        assert len(texts) == 1
+
+
+def test_a_prior_sees_no_target(phantom_data, records):
+    engine = PriorEngine(phantom_data, "prompt_only_corrected")
+    hidden = [
+        msgspec.structs.replace(r, target=msgspec.structs.replace(r.target, text="x", label=None, boxes=()))
+        for r in records
+    ]
+    assert engine.generate(hidden) == engine.generate(records)

@@ -1,0 +1,65 @@
+"""The demo's table, and the demo itself with three seeds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recipes.demo.__main__ import CLAIMS, claims, table
+
+ROOT = Path(__file__).parent.parent
+
+
+def result(difference: float, low: float) -> dict[str, object]:
+    metrics = [{"task": task, "metric": metric, "value": 0.8, "low": 0.7, "high": 0.9} for task, metric, _ in CLAIMS]
+    comparisons = [
+        {
+            "first": "tuned",
+            "second": "base",
+            "task": task,
+            "metric": metric,
+            "difference": difference,
+            "low": low,
+            "high": 0.9,
+        }
+        for task, metric, _ in CLAIMS
+    ]
+    return {"systems": [{"name": "tuned", "metrics": metrics}], "comparisons": comparisons}
+
+
+def test_table_has_a_row_per_system():
+    lines = table(result(0.5, 0.4))
+    assert lines[-1].startswith("tuned")
+    assert lines[-1].count("0.800 [0.700, 0.900]") == len(CLAIMS)
+
+
+@pytest.mark.parametrize(("difference", "low", "shown"), [(0.5, 0.1, True), (0.5, -0.01, False), (0.05, 0.01, False)])
+def test_a_claim_needs_margin_and_interval(difference, low, shown):
+    lines = claims(result(difference, low))
+    assert len(lines) == len(CLAIMS)
+    assert all(line.startswith("shown" if shown else "NOT SHOWN") for line in lines)
+
+
+def test_strict_mode_fails_when_a_claim_does(tmp_path):
+    file = tmp_path / "result.json"
+    for low, status in ((0.1, 0), (-0.1, 1)):
+        file.write_text(json.dumps(result(0.5, low)))
+        command = [sys.executable, "-m", "recipes.demo", str(file), "--strict"]
+        assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == status
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_demo_holds_its_claims(seed, tmp_path):
+    """`make demo` with other phantoms, another order and other adapter weights; about five minutes each."""
+    folder = tmp_path / "demo"
+    command = ["make", "demo", f"SEED={seed}", f"DEMO={folder}", f"BIN={Path(sys.executable).parent}"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert "NOT SHOWN" not in run.stdout, run.stdout
+    assert (folder / "report.html").is_file()
