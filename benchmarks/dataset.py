@@ -158,11 +158,11 @@ def image_root(folder: Path) -> Path:
     return (folder / load_info(folder).image_root).resolve()
 
 
-def read_records(folder: Path, split: str) -> Iterator[Record]:
-    """Streams the records of a split in file order.
+def checked_records(folder: Path, split: str) -> Path:
+    """The record file of a split, after checking that it is the one that was prepared.
 
     Raises:
-        DataError: The split does not exist, its file changed since preparation, or a row is broken.
+        DataError: The split does not exist, or its file changed since preparation.
     """
     info = load_info(folder)
     path = records_path(folder, split)
@@ -177,6 +177,16 @@ def read_records(folder: Path, split: str) -> Iterator[Record]:
             where=str(path),
             fix="prepare the dataset again; records are not edited by hand",
         )
+    return path
+
+
+def read_records(folder: Path, split: str) -> Iterator[Record]:
+    """Streams the records of a split in file order.
+
+    Raises:
+        DataError: The split does not exist, its file changed since preparation, or a row is broken.
+    """
+    path = checked_records(folder, split)
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             yield decode_record(line, where=f"{path} row {number}")

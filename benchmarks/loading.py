@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.dataset import load_info, read_records, records_path, sha256_file
+from benchmarks.dataset import checked_records, load_info, read_records
 from benchmarks.errors import DataError
 from benchmarks.schema import Record, decode_record
 
@@ -37,20 +37,8 @@ def load_split(folder: Path, split: str) -> datasets.Dataset:
     """
     import datasets
 
-    info = load_info(folder)
-    path = records_path(folder, split)
-    if path.name not in info.files or not path.is_file():
-        raise DataError(
-            f"{folder} has no split {split!r}; it has {', '.join(sorted(info.counts)) or 'none'}",
-            fix="choose one of these, or prepare again",
-        )
-    digest = info.files[path.name]
-    if sha256_file(path) != digest:
-        raise DataError(
-            "the record file is not the one that was prepared (its SHA-256 differs)",
-            where=str(path),
-            fix="prepare the dataset again; records are not edited by hand",
-        )
+    path = checked_records(folder, split)
+    digest = load_info(folder).files[path.name]
     cached = folder / _CACHE / f"{split}-{digest[:16]}.arrow"
     if not cached.is_file():
         try:

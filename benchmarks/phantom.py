@@ -66,7 +66,9 @@ class PhantomConfig:
         test: Number of test patients.
         width: Image width in pixels (256 in the release).
         height: Image height in pixels (1024 in the release).
-        rows: Questions per patient and task (`vqa`, `grounding`, `grounded_vqa`).
+        vqa: Yes/no questions per patient, about a region.
+        grounding: Box questions per patient.
+        grounded_vqa: Questions for class and box per patient.
         abnormal_share: Share of abnormal regions among the closed questions.
         lesion_share: Share of the box questions that ask for a hot spot instead of a region.
         layout: Proportions of the bodies, a key of `LAYOUTS`.
@@ -80,7 +82,9 @@ class PhantomConfig:
     test: int = 25
     width: int = 256
     height: int = 1024
-    rows: int = 3
+    vqa: int = 3
+    grounding: int = 3
+    grounded_vqa: int = 3
     abnormal_share: float = 0.1
     lesion_share: float = 0.2
     layout: str = "standard"

@@ -16,7 +16,7 @@ PRESETS: dict[str, PhantomConfig] = {
     # The release's image size and class imbalance.
     "full": PhantomConfig(),
     # Small pictures and as many abnormal as normal questions, so that learning shows within minutes.
-    "demo": PhantomConfig(seed=2, train=1200, val=30, test=120, width=64, height=128, rows=3, abnormal_share=0.5),
+    "demo": PhantomConfig(seed=2, train=1200, val=30, test=120, width=64, height=128, abnormal_share=0.5),
     # Another population than the demo's: body, detector and language differ.
     "demo_base": PhantomConfig(
         seed=1,
@@ -25,7 +25,9 @@ PRESETS: dict[str, PhantomConfig] = {
         test=60,
         width=64,
         height=128,
-        rows=3,
+        vqa=6,
+        grounding=2,
+        grounded_vqa=2,
         abnormal_share=0.5,
         layout="broad",
         contrast="compressed",
@@ -34,7 +36,7 @@ PRESETS: dict[str, PhantomConfig] = {
 }
 _NAMES = [field.name for field in dataclasses.fields(PhantomConfig)]
 _CHOICES = {"layout": tuple(LAYOUTS), "contrast": CONTRASTS, "wording": tuple(FORMS)}
-_MINIMUM = {"train": 0, "val": 0, "test": 0, "width": 16, "height": 16, "rows": 1}
+_MINIMUM = {"train": 0, "val": 0, "test": 0, "width": 16, "height": 16, "vqa": 0, "grounding": 0, "grounded_vqa": 0}
 
 
 def configure(preset: str, settings: Sequence[str] = ()) -> PhantomConfig:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from benchmarks.dataset import write_atomic
 from benchmarks.phantom import REGIONS, VIEWS, Hotspot, Patient, PhantomConfig, View, draw_patient
-from benchmarks.phantom_wording import FORMS, ask, choose
+from benchmarks.phantom_wording import FORMS, answer, ask
 
 Row = dict[str, Any]
 SCOPES: dict[str, tuple[View, ...]] = {"ANT": ("ANT",), "POST": ("POST",), "BOTH": VIEWS}
@@ -78,11 +78,12 @@ def _images(config: PhantomConfig, number: int) -> list[Row]:
 
 
 def _rows(config: PhantomConfig, patient: Patient, split: str) -> Iterator[Row]:
-    """The sampled questions of one patient: `config.rows` per task, repeats of a question left out."""
+    """The sampled questions of one patient: the config's number per task, repeats of a question left out."""
     rng = random.Random(f"phantom-rows:{config.seed}:{patient.number}")
+    counts = {"vqa": config.vqa, "grounding": config.grounding, "grounded_vqa": config.grounded_vqa}
     seen = set()
     for task in TASKS:
-        for _ in range(config.rows):
+        for _ in range(counts[task]):
             if task != "vqa" and patient.hotspots and rng.random() < config.lesion_share:
                 order = rng.randrange(len(patient.hotspots))
                 row = _lesion_row(config, patient, split, task, order, rng)
@@ -135,9 +136,15 @@ def _finish(row: Row, config: PhantomConfig, targets: list[Row], *, malignant: b
     """Adds answer and boxes in the fields of the row's task."""
     task = row["task_type"]
     if task != "grounding":
-        wording = FORMS[config.wording]
-        forms = wording.positive if malignant else wording.negative
-        _, row["answer"] = choose(forms, f"{row['template_family']}:answer", row["task_id"], row["evidence_id"], None)
+        row["answer"] = answer(
+            FORMS[config.wording],
+            positive=malignant,
+            family=row["template_family"],
+            region=row["label"],
+            scope=row["view_scope"],
+            task_id=row["task_id"],
+            evidence=row["evidence_id"],
+        )
         words = ("yes", "no") if task == "vqa" else ("abnormal", "normal")
         row["answer_label"] = words[0] if malignant else words[1]
     if task == "grounding":

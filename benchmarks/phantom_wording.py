@@ -1,8 +1,9 @@
 """Question and answer forms of the phantom, in our own words.
 
 Like the release, every (task, scope) family has eight question forms and every answer polarity six
-forms; which one a row gets is a hash of its family and ids (scintiground.md, "Wording choice"). The
-first word of an answer already tells its polarity, so that a tiny model has one place to decide at.
+verdicts; which one a row gets is a hash of its family and ids (scintiground.md, "Wording choice"). Answers
+begin with the region and views in the spelling of the answer's JSON: a tiny model that has learnt to box
+`left_knee` in `ANT` then knows where to look for the verdict.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ SPOKEN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """Forms with `{region}` and `{where}`; answers by polarity."""
+    """Question forms with `{region}` and `{where}`; the answer form with `{region}`, `{views}` and `{verdict}`."""
 
     scope: dict[str, str]
     vqa: tuple[str, ...]
     grounding: tuple[str, ...]
     grounded_vqa: tuple[str, ...]
     lesion: tuple[str, ...]
+    answer: str
     positive: tuple[str, ...]
     negative: tuple[str, ...]
 
@@ -85,21 +87,22 @@ FORMS: dict[str, Wording] = {
             "Show the focus lying in the {region} {where}.",
             "Box the focal finding in the {region} {where}.",
         ),
+        answer="{region}/{views}: {verdict}",
         positive=(
-            "Yes, a hot focus is present.",
-            "Increased uptake is seen.",
-            "Hot — tracer collects abnormally.",
-            "Pathological focus.",
-            "Suspicious finding.",
-            "Abnormal.",
+            "hot focus.",
+            "increased uptake.",
+            "abnormal.",
+            "pathological focus.",
+            "suspicious.",
+            "focal uptake.",
         ),
         negative=(
-            "No hot focus is seen.",
-            "Normal uptake.",
-            "None — tracer is evenly spread.",
-            "Unremarkable.",
-            "Harmless finding.",
-            "Free of suspicious foci.",
+            "no hot focus.",
+            "normal uptake.",
+            "unremarkable.",
+            "nothing pathological.",
+            "harmless.",
+            "even uptake.",
         ),
     ),
     "report": Wording(
@@ -144,22 +147,9 @@ FORMS: dict[str, Wording] = {
             "At which position does the {region} light up {where}?",
             "The bright area of the {region} {where}: give its position.",
         ),
-        positive=(
-            "Positive — a bright area.",
-            "Lesion made out.",
-            "Diseased.",
-            "Bright area visible.",
-            "Lights up clearly.",
-            "Reported as positive.",
-        ),
-        negative=(
-            "Negative — no bright area.",
-            "Dim throughout.",
-            "Healthy.",
-            "Without a lesion.",
-            "Clear of bright areas.",
-            "Only dim areas.",
-        ),
+        answer="{views}/{region}: {verdict}",
+        positive=("lesion.", "diseased.", "lights up.", "positive.", "bright area.", "affected."),
+        negative=("no lesion.", "healthy.", "stays dim.", "negative.", "dim area.", "spared."),
     ),
 }
 
@@ -176,5 +166,18 @@ def ask(
 ) -> tuple[int, str]:
     """The chosen question with region and scope filled in, first letter upper case."""
     index, form = choose(forms, family, *ids)
-    text = form.format(region=SPOKEN[region], where=wording.scope[scope])
-    return index, text[0].upper() + text[1:]
+    return index, _capital(form.format(region=SPOKEN[region], where=wording.scope[scope]))
+
+
+def answer(
+    wording: Wording, *, positive: bool, family: str, region: str, scope: str, task_id: str, evidence: str | None
+) -> str:
+    """The chosen answer; the family name gets `:answer` appended, as in the release."""
+    verdicts = wording.positive if positive else wording.negative
+    _, verdict = choose(verdicts, f"{family}:answer", task_id, evidence, None)
+    views = {"ANT": "ANT", "POST": "PST", "BOTH": "ANT+PST"}[scope]
+    return wording.answer.format(region=region.replace(" ", "_"), views=views, verdict=verdict)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

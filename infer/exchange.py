@@ -66,8 +66,8 @@ def import_scintiground(file: Path, data: Path, split: str, out: Path, *, name: 
     if out.exists() and any(out.iterdir()):
         raise DataError(f"{out} is not empty", fix="give another --out")
     texts: dict[str, str] = {}
-    # Not `splitlines`: other line ends of Unicode may stand inside a text.
-    for number, line in enumerate(file.read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
+    # Bytes: as text, other line ends of Unicode would split too, and they may stand inside a prediction.
+    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
         where = f"{file} row {number}"
         try:
             row = msgspec.json.decode(line, type=dict[str, object])

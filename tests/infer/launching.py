@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +22,10 @@ def infer_command(processes: int, *words: object) -> list[str]:
 
 def start(processes: int, *words: object) -> subprocess.Popen[str]:
     """Starts the command in the checkout, output and errors in one pipe."""
-    command = infer_command(processes, *words)
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # One thread each, as `accelerate launch` gives several processes: they only wait for each other otherwise.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(infer_command(processes, *words), cwd=ROOT, env=environment, text=True, **pipes)
 
 
 def complete(processes: int, *words: object) -> tuple[int, str]:

@@ -183,9 +183,9 @@ CASES = {
         ["import", "TEXT", "--data", "DATA", "--name", "x", "--out", "o"],
         "not a line with task_id and prediction",
     ),
-    "import with another codec": (
+    "import of an empty file": (
         ["import", "EMPTY_FILE", "--data", "DATA", "--name", "x", "--out", "o"],
-        "not a line with task_id and prediction",
+        "ids of the split are missing and 0 are unknown",
     ),
 }
 

@@ -82,7 +82,8 @@ def test_ten_kills_leave_no_trace(whole, model_run, phantom_data, tmp_path, proc
         if run_and_kill(processes, words, out, moment):
             killed += 1
             partly += written(out) > 0 and not (out / MANIFEST).exists()
-        elif (out / MANIFEST).exists():
+        else:
+            assert (out / MANIFEST).exists()
             # Done before the moment came: once more from the start, the kills go on counting.
             assert (out / PREDICTIONS).read_bytes() == whole
             out = tmp_path / f"out-{killed}"

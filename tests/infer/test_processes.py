@@ -24,8 +24,12 @@ def test_two_processes_are_two_and_write_the_file_of_one(alone, model_run, phant
     assert read_manifest(out).environment["processes"] == 2
     assert (out / PREDICTIONS).read_bytes() == (alone / PREDICTIONS).read_bytes()
     assert output.count("predictions: ") == 1
-    # The same folder with other settings: one message, and all processes end.
-    status, output = complete(2, *words, "decoding.max_new_tokens=3")
+
+
+@pytest.mark.slow
+def test_a_refusal_in_one_process_ends_all(alone, model_run, phantom_data):
+    words = (model_run, "--data", phantom_data, "--limit", LIMIT, "--out", alone, "decoding.max_new_tokens=3")
+    status, output = complete(2, *words)
     assert status != 0
     assert "decoding.max_new_tokens: 12 -> 3" in output
 
