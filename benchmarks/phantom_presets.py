@@ -29,6 +29,7 @@ PRESETS: dict[str, PhantomConfig] = {
         grounding=2,
         grounded_vqa=2,
         abnormal_share=0.5,
+        lesion_share=0.4,
         layout="broad",
         contrast="compressed",
         wording="report",

@@ -2,8 +2,8 @@
 
 Like the release, every (task, scope) family has eight question forms and every answer polarity six
 verdicts; which one a row gets is a hash of its family and ids (scintiground.md, "Wording choice"). Answers
-begin with the region and views in the spelling of the answer's JSON: a tiny model that has learnt to box
-`left_knee` in `ANT` then knows where to look for the verdict.
+begin with the region and views in the spelling of the answer's JSON, then one word that decides: a tiny
+model that has learnt to box `left_knee` in `ANT` knows where to look, and has one place to decide at.
 """
 
 from __future__ import annotations
@@ -148,8 +148,22 @@ FORMS: dict[str, Wording] = {
             "The bright area of the {region} {where}: give its position.",
         ),
         answer="{views}/{region}: {verdict}",
-        positive=("lesion.", "diseased.", "lights up.", "positive.", "bright area.", "affected."),
-        negative=("no lesion.", "healthy.", "stays dim.", "negative.", "dim area.", "spared."),
+        positive=(
+            "positive.",
+            "positive, a lesion.",
+            "positive, it lights up.",
+            "positive and diseased.",
+            "positive, a bright area.",
+            "positive, the part is affected.",
+        ),
+        negative=(
+            "negative.",
+            "negative, no lesion.",
+            "negative, it stays dim.",
+            "negative and healthy.",
+            "negative, only a dim area.",
+            "negative, the part is spared.",
+        ),
     ),
 }
 
