@@ -16,7 +16,9 @@ PRESETS: dict[str, PhantomConfig] = {
     # The release's image size and class imbalance.
     "full": PhantomConfig(),
     # Small pictures and as many abnormal as normal questions, so that learning shows within minutes.
-    "demo": PhantomConfig(seed=2, train=1200, val=30, test=120, width=64, height=128, abnormal_share=0.5),
+    "demo": PhantomConfig(
+        seed=2, train=1200, val=30, test=120, width=64, height=128, abnormal_share=0.5, paired_only=True
+    ),
     # Another population than the demo's: body, detector and language differ.
     "demo_base": PhantomConfig(
         seed=1,
@@ -30,6 +32,7 @@ PRESETS: dict[str, PhantomConfig] = {
         grounded_vqa=2,
         abnormal_share=0.5,
         lesion_share=0.4,
+        paired_only=True,
         layout="broad",
         contrast="compressed",
         wording="report",
