@@ -17,7 +17,15 @@ PRESETS: dict[str, PhantomConfig] = {
     "full": PhantomConfig(),
     # Small pictures and as many abnormal as normal questions, so that learning shows within minutes.
     "demo": PhantomConfig(
-        seed=2, train=1200, val=30, test=120, width=64, height=128, abnormal_share=0.5, paired_only=True
+        seed=2,
+        train=1200,
+        val=30,
+        test=120,
+        width=64,
+        height=128,
+        abnormal_share=0.5,
+        lesion_share=0.5,
+        paired_only=True,
     ),
     # Another population than the demo's: body, detector and language differ.
     "demo_base": PhantomConfig(

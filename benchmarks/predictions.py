@@ -62,7 +62,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         control: `majority`, `prompt_only`, `blank_image` or `shuffled_image`, else absent.
         codec: Codec that wrote the targets and read the texts.
         encoder_fingerprint: Hash of prompt, image plan, codec and processor; absent without a model.
-        weights: Path or name of the weights, and `weights_hash` their hash.
+        weights: Path or name of the weights.
+        weights_hash: SHA-256 over their safetensors files; `hub:` and the commit for weights from the hub.
+        base_weights_hash: The same of the base model under an adapter; absent without an adapter.
         recipe: The recipe as a plain mapping.
         decoding: Decoding settings.
         environment: Versions, device, dtype, git commit.
@@ -81,6 +83,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     encoder_fingerprint: str | None = None
     weights: str | None = None
     weights_hash: str | None = None
+    base_weights_hash: str | None = None
     recipe: dict[str, Any] | None = None
     decoding: dict[str, Any] = {}
     environment: dict[str, Any] = {}

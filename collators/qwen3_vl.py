@@ -96,10 +96,6 @@ class Qwen3VLCollator:
             self._check(record, Length(len(prompt) - images, images, len(target)))
         return {**self._pad(prompts, targets), **pixels}
 
-    def prompt_text(self, record: Record) -> str:
-        """The rendered prompt with one placeholder per image."""
-        return self._prompt(record)
-
     def measure(self, records: Sequence[Record]) -> list[Length]:
         """Token counts without opening any image; the grid follows from the record's sizes."""
         texts = [self._prompt(record) for record in records]

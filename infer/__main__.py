@@ -15,10 +15,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from recipes.controls import CONTROLS, PRIOR_CONTROLS
 from recipes.errors import UserError, run_command
 
-PRIOR_CONTROLS = ("majority", "prompt_only", "majority_corrected", "prompt_only_corrected")
-CONTROLS = (*PRIOR_CONTROLS, "blank_image", "shuffled_image")
+TWO_VIEWS = ("ANT", "POST")
 
 
 def main() -> int:
@@ -56,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     one = parser.add_argument_group("one question")
     one.add_argument("--image", type=Path, action="append", default=[], help="image file; repeat in the model's order")
-    one.add_argument("--view", action="append", default=[], help="view per image, for example ANT and POST")
+    one.add_argument(
+        "--view", action="append", default=[], help="view per image; two images are ANT, POST for ScintiGround codecs"
+    )
     one.add_argument("--question")
     one.add_argument("--task", default="vqa", help="task as the codec knows it (default: vqa)")
     one.add_argument("--draw", type=Path, default=Path("answer.png"), help="picture to write (default: answer.png)")
@@ -120,7 +122,7 @@ def _ask(arguments: argparse.Namespace) -> int:
         overrides=arguments.overrides,
         allow_mismatch=arguments.allow_encoder_mismatch,
     )
-    views = arguments.view or (["ANT", "POST"] if len(arguments.image) == 2 else [])
+    views = arguments.view or _guessed_views(system.recipe.codec, len(arguments.image))
     row, picture = ask(system, arguments.image, arguments.question, task=arguments.task, views=views)
     print(row.text if row.text is not None else f"failed: {row.error}")
     if row.invalid:
@@ -136,6 +138,20 @@ def _ask(arguments: argparse.Namespace) -> int:
         ) from error
     print(f"picture: {arguments.draw}")
     return 0 if row.error is None else 1
+
+
+def _guessed_views(codec: str, count: int) -> tuple[str, ...]:
+    """Views for images given without `--view`: none, but for the codecs whose answers name views."""
+    if not codec.startswith("scintiground"):
+        return ()
+    if count != len(TWO_VIEWS):
+        raise UserError(
+            f"codec {codec} needs the view of each image; views are guessed for two images only, not for {count}",
+            where="--view",
+            fix="give --view ANT or --view POST once per --image, in the same order",
+        )
+    print(f"views: {', '.join(TWO_VIEWS)} (guessed from the number of images; --view names others)")
+    return TWO_VIEWS
 
 
 def _export(words: list[str]) -> int:

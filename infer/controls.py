@@ -20,12 +20,6 @@ from benchmarks.schema import Image, Record
 from collators.codecs.scintiground_official import official_row
 from infer.engines.base import Generated
 
-IMAGE_CONTROLS = ("blank_image", "shuffled_image")
-# The published priors box both views whatever was asked and rarely find the region in the prompt; the
-# corrected ones mend both (faults 21 and 22), which makes them the stronger opponents.
-PRIOR_CONTROLS = ("majority", "prompt_only", "majority_corrected", "prompt_only_corrected")
-CONTROLS = (*PRIOR_CONTROLS, *IMAGE_CONTROLS)
-
 
 class PriorEngine:
     """Answers from the train split's statistics; takes the place of a model."""

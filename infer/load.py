@@ -37,7 +37,7 @@ class System:
         processor: Processor from the weights' own folder.
         model: In evaluation mode, on its device.
         weights: The folder or name the weights came from, as given.
-        weights_hash: SHA-256 over the safetensors files; `None` for weights from the hub.
+        weights_hash: SHA-256 over the safetensors files; `hub:` and the commit for weights from the hub, if known.
         base_weights_hash: The same of the base model under an adapter; `None` without an adapter.
     """
 
@@ -117,14 +117,22 @@ def load_system(
     base_hash = None
     if folder is not None and (folder / ADAPTER).is_file():
         _check_base(folder, recipe)
-        model = load_adapter(family.load_model(recipe.model, device_map=device_map), folder)
-        base_hash = base_weights_hash(recipe)
+        base = family.load_model(recipe.model, device_map=device_map)
+        model = load_adapter(base, folder)
+        base_hash = base_weights_hash(recipe) or hub_commit(base)
     else:
         model = family.load_model(source, device_map=device_map)
     if device_map is None:
         model = model.to(state.device)
     model.eval()
-    return System(recipe, encoder, processor, model, weights, weights_hash(folder) if folder else None, base_hash)
+    own_hash = weights_hash(folder) if folder else hub_commit(model)
+    return System(recipe, encoder, processor, model, weights, own_hash, base_hash)
+
+
+def hub_commit(model: PreTrainedModel) -> str | None:
+    """`hub:` and the commit that a model from the hub was loaded at; `None` where transformers does not know it."""
+    commit = getattr(model.config, "_commit_hash", None)
+    return None if commit is None else f"hub:{commit}"
 
 
 def _check_base(folder: Path, recipe: Recipe) -> None:

@@ -60,7 +60,7 @@ def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[flo
     Args:
         job: What to do.
         make_engine: Loads the model; not called when every row is there already.
-        manifest: Makes the manifest from wall seconds and the number of tokens generated now.
+        manifest: Makes the manifest from wall seconds and the number of tokens in the rows written now.
 
     Returns:
         The prediction folder.
@@ -87,13 +87,12 @@ def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[flo
         ]
         # Dealt out after the finished ones are left out, so that no process waits for another's backlog.
         blocks = missing[state.process_index :: state.num_processes]
-        tokens = 0
         if blocks:
-            tokens = _work(job, make_engine(), blocks, done, rank=state.process_index, quiet=not state.is_main_process)
+            _work(job, make_engine(), blocks, done, rank=state.process_index, quiet=not state.is_main_process)
         state.wait_for_everyone()
         if state.is_main_process:
-            _merge(job)
-            facts = manifest(time.monotonic() - started, tokens * state.num_processes)
+            tokens = _merge(job, done)
+            facts = manifest(time.monotonic() - started, tokens)
             write_atomic(job.out / MANIFEST, msgspec.json.format(msgspec.json.encode(facts), indent=1))
             shutil.rmtree(job.out / PARTS)
         state.wait_for_everyone()
@@ -104,9 +103,8 @@ def _block(job: Job, number: int) -> Sequence[Record]:
     return job.records[number * job.block : (number + 1) * job.block]
 
 
-def _work(job: Job, engine: Engine, blocks: list[int], done: set[str], *, rank: int, quiet: bool) -> int:
-    """Generates the blocks and appends their missing rows; returns the number of new tokens."""
-    tokens = 0
+def _work(job: Job, engine: Engine, blocks: list[int], done: set[str], *, rank: int, quiet: bool) -> None:
+    """Generates the blocks and appends their missing rows."""
     path = job.out / PARTS / f"part-{rank:05d}.jsonl"
     with _writable(path):
         _cut_torn_line(path)
@@ -114,12 +112,10 @@ def _work(job: Job, engine: Engine, blocks: list[int], done: set[str], *, rank: 
             for number in blocks:
                 records = _block(job, number)
                 for record, generated in zip(records, engine.generate(records), strict=True):
-                    tokens += generated.new_tokens
                     if record.id not in done:
                         part.write(encode_prediction(to_row(record, generated, job.decode)) + b"\n")
                         part.flush()
                 bar.update()
-    return tokens
 
 
 @contextmanager
@@ -189,12 +185,12 @@ def _claim(out: Path, settings: dict[str, Any]) -> None:
         (out / PARTS).mkdir(exist_ok=True)
 
 
-def _rows(out: Path) -> Iterator[tuple[str, bytes]]:
-    """Ids and lines of all parts; a last line without its newline was cut by a kill and is left out."""
+def _rows(out: Path) -> Iterator[tuple[Prediction, bytes]]:
+    """Rows and lines of all parts; a last line without its newline was cut by a kill and is left out."""
     for path in sorted((out / PARTS).glob("part-*.jsonl")):
         for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
             try:
-                yield msgspec.json.decode(line, type=Prediction).id, line
+                yield msgspec.json.decode(line, type=Prediction), line
             except (msgspec.ValidationError, msgspec.DecodeError) as error:
                 raise DataError(
                     f"not a prediction: {error}", where=f"{path} row {number}", fix="delete this row and run again"
@@ -202,7 +198,7 @@ def _rows(out: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _done(out: Path) -> set[str]:
-    return {id_ for id_, _ in _rows(out)}
+    return {row.id for row, _ in _rows(out)}
 
 
 def _cut_torn_line(path: Path) -> None:
@@ -213,9 +209,14 @@ def _cut_torn_line(path: Path) -> None:
             write_atomic(path, data[:whole])
 
 
-def _merge(job: Job) -> None:
-    """Writes `predictions.jsonl` in dataset order from the parts."""
-    lines = dict(_rows(job.out))
+def _merge(job: Job, done: set[str]) -> int:
+    """Writes `predictions.jsonl` in dataset order from the parts; returns the new tokens of the rows not in `done`."""
+    lines: dict[str, bytes] = {}
+    tokens: dict[str, int] = {}
+    for row, line in _rows(job.out):
+        lines[row.id] = line
+        if row.tokens is not None and row.id not in done:
+            tokens[row.id] = row.tokens.new
     missing = [record.id for record in job.records if record.id not in lines]
     if missing:
         raise DataError(
@@ -224,3 +225,4 @@ def _merge(job: Job) -> None:
     data = b"".join(lines[record.id] + b"\n" for record in job.records)
     with _writable(job.out / PREDICTIONS):
         write_atomic(job.out / PREDICTIONS, data)
+    return sum(tokens.values())

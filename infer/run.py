@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.dataset import image_root, load_info, read_records
+from benchmarks.errors import DataError
 from benchmarks.predictions import Manifest
 from benchmarks.schema import Record
 from collators.codecs.registry import get_codec
@@ -17,6 +18,7 @@ from infer.load import load_system
 from infer.predict import Decode, Job, predict
 from models.processes import process_state
 from models.provenance import environment
+from recipes.controls import IMAGE_CONTROLS
 
 SHUFFLE_SEED = 0
 
@@ -51,7 +53,12 @@ class Request:
 
 
 def run(request: Request) -> Path:
-    """Predicts and returns the prediction folder."""
+    """Predicts and returns the prediction folder.
+
+    Raises:
+        UserError: The weights or their encoder cannot be used; see `load_system`.
+        DataError: The dataset or the folder cannot be used, or the control does not know the dataset's benchmark.
+    """
     records = list(read_records(request.data, request.split))[: request.limit]
     if request.weights is None:
         return _run_prior(request, records)
@@ -71,16 +78,23 @@ def run(request: Request) -> Path:
         "encoder_fingerprint": system.encoder.fingerprint,
         "weights": request.weights,
         "weights_hash": system.weights_hash,
+        "base_weights_hash": system.base_weights_hash,
         "recipe": system.recipe.model_dump(mode="json"),
         "decoding": {"max_new_tokens": decoding.max_new_tokens, "batch_size": decoding.batch_size, "greedy": True}
         | {"dtype": str(system.model.dtype).removeprefix("torch.")},
     }
-    settings = facts | {"base_weights_hash": system.base_weights_hash}
-    job = _job(request, shown, settings, system.encoder.decode, decoding.batch_size)
+    job = _job(request, shown, facts, system.encoder.decode, decoding.batch_size)
     return predict(job, lambda: system.engine(images), _manifest(request, facts, len(records)))
 
 
 def _run_prior(request: Request, records: Sequence[Record]) -> Path:
+    benchmark = load_info(request.data).benchmark
+    if benchmark != "scintiground":
+        raise DataError(
+            f"control {request.control} answers in the form of scintiground, the dataset's benchmark is {benchmark}",
+            where=str(request.data),
+            fix=f"give weights and --control {' or '.join(IMAGE_CONTROLS)}: these work on any dataset",
+        )
     codec = get_codec("scintiground_json")
     facts: dict[str, Any] = {"name": request.name or request.control, "engine": "control", "codec": codec.name}
     job = _job(request, records, facts, codec.decode, 256)

@@ -11,10 +11,20 @@ if TYPE_CHECKING:
 
 
 def process_state() -> PartialState:
-    """State of this process among those of `accelerate launch`.
+    """State of this process among those of `accelerate launch`; `device.type` says what it computes on.
 
-    Without a GPU the state must be told so: otherwise every process believes it is alone.
+    Without a GPU, or where the launch settings say `use_cpu`, the state must be told so: otherwise every
+    process believes it is alone. DeepSpeed sets its own groups up and breaks if told.
     """
     from accelerate import PartialState
+    from accelerate.utils import parse_flag_from_env
 
-    return PartialState() if torch.cuda.is_available() else PartialState(cpu=True)
+    cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.cuda.is_available()
+    return PartialState(cpu=True) if cpu and not uses_deepspeed() else PartialState()
+
+
+def uses_deepspeed() -> bool:
+    """Whether `accelerate launch` was asked for DeepSpeed."""
+    from accelerate.utils import parse_flag_from_env
+
+    return bool(parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -49,18 +47,29 @@ def load_processor(model: Model, images: Images) -> Qwen3VLProcessor:
 
 
 def set_image_budget(processor: Qwen3VLProcessor, images: Images) -> None:
-    """Sets the pixel budget and checks it on a picture above it; see `load_processor`."""
+    """Sets the pixel budget and checks it on a picture above and one below it; see `load_processor`."""
     image_processor = processor.image_processor
     # `min_pixels` and `max_pixels` attributes are ignored since transformers 5: only `size` counts.
     image_processor.size = {"shortest_edge": images.min_pixels, "longest_edge": images.max_pixels}
-    side = 2 * int(images.max_pixels**0.5) + 1
-    patches = image_processor.get_number_of_image_patches(side, side, {})
-    area = int(patches) * image_processor.patch_size**2
-    if area > max(images.max_pixels, block_pixels(processor)):
-        raise RecipeError(
-            f"images.max_pixels {images.max_pixels} has no effect: a {side}x{side} image still gets {area} pixels",
-            fix="use transformers 5.24 or newer, or report this version",
-        )
+    above, below = 2 * int(images.max_pixels**0.5) + 1, max(1, int(images.min_pixels**0.5) // 2)
+    if (area := _resized(processor, above)) > max(images.max_pixels, block_pixels(processor)):
+        raise _no_effect("max_pixels", images.max_pixels, above, area)
+    if (area := _resized(processor, below)) < images.min_pixels:
+        raise _no_effect("min_pixels", images.min_pixels, below, area)
+
+
+def _resized(processor: Qwen3VLProcessor, side: int) -> int:
+    """Area in pixels to which the processor brings a square image of `side` pixels."""
+    image_processor = processor.image_processor
+    return int(image_processor.get_number_of_image_patches(side, side, {})) * int(image_processor.patch_size) ** 2
+
+
+def _no_effect(limit: str, pixels: int, side: int, area: int) -> RecipeError:
+    return RecipeError(
+        f"images.{limit} {pixels} has no effect: a {side}x{side} image still gets {area} pixels",
+        where=f"images.{limit}",
+        fix="use transformers 5.24 or newer, or report this version",
+    )
 
 
 def block_pixels(processor: Qwen3VLProcessor) -> int:
@@ -73,7 +82,8 @@ def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> Pre
     """Loads the base weights in the recipe's type, in 4 bits if it says so; safetensors only.
 
     Raises:
-        RecipeError: No such checkpoint, not in safetensors, or of another family.
+        RecipeError: No such checkpoint, not in safetensors, of another family, or a package is missing for its
+            quantization or attention.
     """
     from transformers import AutoConfig, AutoModelForImageTextToText, BitsAndBytesConfig
 
@@ -96,7 +106,7 @@ def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> Pre
             # The vision tower is small and its error would reach every box.
             llm_int8_skip_modules=["model.visual", "lm_head"],
         )
-    with _readable(model):
+    with _readable(model), _installed(model):
         loaded = AutoModelForImageTextToText.from_pretrained(
             model.checkpoint,
             revision=model.revision,
@@ -120,6 +130,26 @@ def _readable(model: Model) -> Iterator[None]:
             f"checkpoint {model.checkpoint} cannot be loaded: {str(error).splitlines()[0]}",
             where="model.checkpoint",
             fix="give a folder with config, processor and safetensors files, or a name on the hub (and a network)",
+        ) from error
+
+
+@contextmanager
+def _installed(model: Model) -> Iterator[None]:
+    """Turns what transformers says of a package that the quantization or attention needs into our error."""
+    try:
+        yield
+    except ImportError as error:
+        said = str(error).splitlines()[0]
+        if "bitsandbytes" in said:
+            raise RecipeError(
+                f"model.quantization {model.quantization} cannot be used: {said}",
+                where="model.quantization",
+                fix="pip install -e '.[quant]', or set model.quantization=none",
+            ) from error
+        raise RecipeError(
+            f"model.attention {model.attention} cannot be used: {said}",
+            where="model.attention",
+            fix="install the package it needs, or set model.attention=sdpa",
         ) from error
 
 
@@ -224,9 +254,3 @@ def trainable_by_group(model: nn.Module) -> dict[str, tuple[int, int]]:
         trainable, total = counts.get(group_of(name), (0, 0))
         counts[group_of(name)] = (trainable + (size if parameter.requires_grad else 0), total + size)
     return counts
-
-
-def checkpoint_family(folder: Path) -> str | None:
-    """The `model_type` that a checkpoint folder states, or `None` if it has no config."""
-    path = folder / "config.json"
-    return json.loads(path.read_text()).get("model_type") if path.is_file() else None

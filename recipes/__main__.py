@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 
+from recipes.controls import IMAGE_CONTROLS, PRIOR_CONTROLS
 from recipes.errors import run_command
 from recipes.load import ROOT, dump_recipe, find_recipe, load_recipe, shipped
 from recipes.schema import Recipe
@@ -42,25 +44,34 @@ def main() -> int:
 
 def plan(name: str, overrides: list[str], recipe: Recipe) -> list[str]:
     """The commands of a run, in order."""
-    benchmark = name.split("/", maxsplit=1)[0] if name in shipped() else "generic"
-    reader = "scintiground" if benchmark == "demo" else benchmark
-    extra = "".join(f" {override}" for override in overrides)
+    reader = _reader(name)
+    extra = "".join(f" {shlex.quote(override)}" for override in overrides)
     run = f"runs/{recipe.name}"
     predictions = f"runs/predictions/{recipe.name}"
     data = recipe.data.dataset
     model = recipe.model.checkpoint
+    priors = PRIOR_CONTROLS if reader == "scintiground" else ()
     return [
         f"python -m benchmarks prepare {reader} RELEASE --out {data}",
         f"python -m benchmarks validate {data}",
         f"accelerate launch --config_file recipes/accelerate/gpu1.yaml -m train {name}{extra}",
         f"python -m infer {run} --data {data} --split test --out {predictions}",
-        f"python -m infer {model} --recipe {name} --data {data} --out {predictions}-base   # before tuning",
-        f"python -m infer --control majority --data {data} --out {predictions}-majority",
-        f"python -m infer --control prompt_only --data {data} --out {predictions}-prompt_only",
-        f"python -m infer {run} --control blank_image --data {data} --out {predictions}-blank_image",
-        f"python -m infer {run} --control shuffled_image --data {data} --out {predictions}-shuffled_image",
+        f"python -m infer {model} --recipe {name}{extra} --data {data} --out {predictions}-base   # before tuning",
+        *(f"python -m infer --control {each} --data {data} --out {predictions}-{each}" for each in priors),
+        *(
+            f"python -m infer {run} --control {each} --data {data} --out {predictions}-{each}"
+            for each in IMAGE_CONTROLS
+        ),
         f"python -m eval {predictions} {predictions}-* --html {run}/report.html",
     ]
+
+
+def _reader(name: str) -> str:
+    """The reader of a recipe's data: for a shipped one its folder names the benchmark, other data are generic."""
+    folder = find_recipe(name).resolve().parent
+    if folder.parent != ROOT.resolve():
+        return "generic"
+    return "scintiground" if folder.name == "demo" else folder.name
 
 
 def _headline(name: str) -> str:

@@ -53,6 +53,20 @@ def test_strict_mode_fails_when_a_claim_does(tmp_path):
         assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == status
 
 
+@pytest.mark.parametrize("strict", [[], ["--strict"]])
+@pytest.mark.parametrize("task", ["none at all", "grounding", "vqa"])
+def test_a_claim_without_a_comparison_is_not_taken_as_shown(tmp_path, strict, task):
+    file = tmp_path / "result.json"
+    whole = result(0.5, 0.1)
+    whole["comparisons"] = [each for each in whole["comparisons"] if each["task"] == task]
+    file.write_text(json.dumps(whole))
+    command = [sys.executable, "-m", "recipes.demo", str(file), *strict]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "no system is compared with 'tuned'" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_demo_holds_its_claims(seed, tmp_path):
@@ -61,5 +75,6 @@ def test_demo_holds_its_claims(seed, tmp_path):
     command = ["make", "demo", f"SEED={seed}", f"DEMO={folder}", f"BIN={Path(sys.executable).parent}"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=dict(os.environ))
     assert run.returncode == 0, run.stderr[-3000:]
-    assert "NOT SHOWN" not in run.stdout, run.stdout
+    # Five opponents, two claims each.
+    assert [line.split()[0] for line in run.stdout.splitlines() if "tuned - " in line] == ["shown"] * 10, run.stdout
     assert (folder / "report.html").is_file()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import TrainingArguments
 
+from models.processes import process_state, uses_deepspeed
 from recipes.schema import Recipe
 
 
@@ -21,6 +21,7 @@ def training_arguments(recipe: Recipe, out: Path, *, quiet: bool) -> TrainingArg
     """
     train, batch = recipe.train, recipe.batch
     validated = recipe.data.validation is not None
+    on_cpu = process_state().device.type == "cpu"
     return TrainingArguments(
         output_dir=str(out / "checkpoints"),
         per_device_train_batch_size=batch.size,
@@ -38,7 +39,7 @@ def training_arguments(recipe: Recipe, out: Path, *, quiet: bool) -> TrainingArg
         **_schedule(recipe),
         bf16=train.precision == "bf16",
         fp16=train.precision == "fp16",
-        use_cpu=not torch.cuda.is_available(),
+        use_cpu=on_cpu and not uses_deepspeed(),
         activation_checkpointing=train.gradient_checkpointing,
         seed=train.seed,
         data_seed=train.seed,
@@ -56,7 +57,7 @@ def training_arguments(recipe: Recipe, out: Path, *, quiet: bool) -> TrainingArg
         prediction_loss_only=True,
         dataloader_num_workers=batch.workers,
         dataloader_persistent_workers=batch.workers > 0,
-        dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_pin_memory=not on_cpu,
         remove_unused_columns=False,
         label_names=["labels"],
         ddp_find_unused_parameters=False,

@@ -19,11 +19,12 @@ class MuonWithAdamW(torch.optim.Optimizer):
     """Two optimisers that share parameter groups and state with this one, so that saving just works."""
 
     def __init__(self, matrices: list[nn.Parameter], others: list[nn.Parameter], train: Train) -> None:
+        decay = train.weight_decay
         self._muon = torch.optim.Muon(
-            matrices, lr=train.learning_rate, momentum=0.95, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"
+            matrices, lr=train.learning_rate, momentum=0.95, weight_decay=decay, adjust_lr_fn="match_rms_adamw"
         )
         self._adamw = torch.optim.AdamW(
-            others, lr=train.learning_rate, betas=train.betas, eps=train.epsilon, weight_decay=0.0
+            others, lr=train.learning_rate, betas=train.betas, eps=train.epsilon, weight_decay=decay
         )
         super().__init__([*self._muon.param_groups, *self._adamw.param_groups], {})
         self._share()

@@ -14,6 +14,7 @@ from recipes.load import recipe_hash
 from recipes.schema import Recipe
 
 MODEL = "model"
+MANIFEST = "manifest.json"
 
 
 def write_manifest(path: Path, recipe: Recipe, encoder: Encoder, facts: dict[str, Any]) -> None:
@@ -48,10 +49,15 @@ A {what} of `{recipe.model.checkpoint}`, trained with MedVLM Baselines. Not for 
 | training data | `{facts["dataset"]}`, split `{recipe.data.train}`, content hash `{facts["dataset_hash"]}` |
 | samples, steps | {facts["samples"]:,}, {facts["steps"]:,} |
 | trainable parameters | {trainable:,} of {total:,} |
-| final loss | training {facts["loss"]:.4f}, best validation {facts["best_validation_loss"]} |
+| last training loss | {_number(facts["loss"])} |
+| best validation loss | {_number(facts["best_validation_loss"])} |
 | answer form | `{recipe.codec}` |
 
 `{RECIPE}` holds every setting and `{ENCODER}` the fingerprint of prompt, image size and answer form;
 `python -m infer` reads both and refuses to run with others.
 """
     write_atomic(folder / "README.md", card.encode())
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4f}"

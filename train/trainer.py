@@ -28,6 +28,20 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
         super().__init__(model=model, compute_loss_func=supervised_loss(recipe.batch.loss_reduction), **arguments)
         self._per_sample = recipe.batch.loss_reduction == "sample"
 
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Tensor], *arguments: Any) -> Tensor:
+        """One forward and backward pass; running out of memory says what was in it and what helps."""
+        shape = tuple(inputs["input_ids"].shape)
+        patches = len(inputs["pixel_values"])
+        try:
+            return super().training_step(model, inputs, *arguments)  # type: ignore[no-any-return]
+        except torch.OutOfMemoryError as error:
+            raise TrainingError(
+                f"out of memory on a batch of {shape[0]} samples of {shape[1]} tokens with {patches} image patches",
+                where=f"step {self.state.global_step + 1}",
+                fix="lower batch.size (and raise batch.accumulation), set train.gradient_checkpointing, lower "
+                "images.max_pixels, or use model.quantization: nf4; give another --out, the recipe changes",
+            ) from error
+
     def _get_num_items_in_batch(
         self, batch_samples: list[dict[str, Tensor]], device: torch.device
     ) -> Tensor | int | None:

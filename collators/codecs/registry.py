@@ -14,11 +14,6 @@ _CODECS: dict[str, Codec] = {
 }
 
 
-def codec_names() -> list[str]:
-    """All codec names, in the order of the table."""
-    return list(_CODECS)
-
-
 def get_codec(name: str) -> Codec:
     """The codec of that name.
 

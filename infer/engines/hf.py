@@ -87,21 +87,21 @@ class HfEngine:
 
     @torch.inference_mode()
     def _batch(self, records: Sequence[Record], inputs: dict[str, Tensor]) -> list[Generated]:
-        inputs = {key: value.to(self.model.device) for key, value in inputs.items()}
+        sizes = inputs["attention_mask"].sum(dim=1).tolist()
         finite = FiniteLogits()
         try:
+            inputs = {key: value.to(self.model.device) for key, value in inputs.items()}
             output = self.model.generate(
                 **inputs, generation_config=self.config, logits_processor=LogitsProcessorList([finite])
             )
         except torch.OutOfMemoryError as error:
-            longest = int(inputs["attention_mask"].sum(dim=1).max())
             raise UserError(
-                f"out of memory for {len(records)} questions of up to {longest} tokens + {self.max_new_tokens} new ones",
+                f"out of memory for {len(records)} questions of up to {max(sizes)} tokens + {self.max_new_tokens} new ones",
                 where=f"records {records[0].id} to {records[-1].id}",
-                fix="lower decoding.batch_size, images.max_pixels or use model.quantization=nf4; finished rows are kept",
+                fix="lower decoding.batch_size or images.max_pixels, or use model.quantization=nf4, and give another "
+                "--out (rows finished so far stay in the old folder, which takes no other settings)",
             ) from error
         prompt = inputs["input_ids"].shape[1]
-        sizes = inputs["attention_mask"].sum(dim=1).tolist()
         rows = output[:, prompt:].tolist()
         return [
             Generated(error=f"logits are not finite in {self.model.dtype}", prompt_tokens=size)

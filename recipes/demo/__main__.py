@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from recipes.errors import UserError, run_command
+
 TUNED = "tuned"
 # (task, metric, margin over every other system)
 CLAIMS = (("grounding", "iou_at_0_5", 0.20), ("vqa", "balanced_accuracy", 0.15))
@@ -27,9 +29,9 @@ def main() -> int:
     arguments = parser.parse_args()
     result = json.loads(arguments.result.read_text(encoding="utf-8"))
     print("\n".join(table(result)))
-    failed = [line for line in claims(result) if line.startswith("NOT SHOWN")]
-    print("\n".join(claims(result)))
-    return 1 if failed and arguments.strict else 0
+    lines = claims(result)
+    print("\n".join(lines))
+    return 1 if arguments.strict and any(line.startswith("NOT SHOWN") for line in lines) else 0
 
 
 def table(result: dict[str, Any]) -> list[str]:
@@ -43,12 +45,24 @@ def table(result: dict[str, Any]) -> list[str]:
 
 
 def claims(result: dict[str, Any]) -> list[str]:
-    """One line per claim and opponent: difference, interval, and whether it is shown."""
+    """One line per claim and opponent: difference, interval, and whether it is shown.
+
+    Raises:
+        UserError: The tuned model is compared with no other system on a claimed metric.
+    """
     lines = []
     for task, metric, margin in CLAIMS:
-        for difference in result["comparisons"]:
-            if difference["first"] != TUNED or (difference["task"], difference["metric"]) != (task, metric):
-                continue
+        found = [
+            each
+            for each in result["comparisons"]
+            if (each["first"], each["task"], each["metric"]) == (TUNED, task, metric)
+        ]
+        if not found:
+            raise UserError(
+                f"no system is compared with {TUNED!r} on {metric} of task {task}: the claim cannot be judged",
+                fix=f"give `python -m eval` the predictions named {TUNED!r} first and at least one other system",
+            )
+        for difference in found:
             shown = (difference["difference"] or 0) >= margin and (difference["low"] or 0) > 0
             lines.append(
                 f"{'shown' if shown else 'NOT SHOWN':<9}  {TITLES[metric]}: {TUNED} - {difference['second']} "
@@ -73,4 +87,4 @@ def _cell(metric: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -5,7 +5,6 @@
 #SBATCH --gpus-per-node=8
 #SBATCH --cpus-per-task=32
 #SBATCH --time=24:00:00
-#SBATCH --signal=TERM@120
 set -euo pipefail
 recipe=${1:?usage: sbatch recipes/slurm/train.sh RECIPE [section.key=value ...]}
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)

@@ -79,6 +79,13 @@ def make_collator(recipe: Recipe, images: ImageSource, *, targets: bool, **limit
     return Qwen3VLCollator(build_encoder(recipe, processor), processor, images, targets=targets, **limits)
 
 
+def prompt_text(collator: Qwen3VLCollator, record: Record) -> str:
+    """The prompt as the processor's chat template renders it, one placeholder per image."""
+    messages = collator.encoder.messages(record.ask())
+    text: str = collator.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return text
+
+
 def folder_images(dataset: Path) -> FolderImages:
     """The image files of a prepared dataset."""
     return FolderImages(image_root(dataset))

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as PILImage
+from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 
 from benchmarks.dataset import read_records
 from benchmarks.errors import DataError
@@ -14,7 +15,7 @@ from models.qwen3_vl import load_processor, set_image_budget
 from models.tiny import SPECIAL
 from recipes.errors import RecipeError
 from recipes.schema import Images
-from tests.collators.samples import PIECES, PLAIN, folder_images, make_collator, pictures, plain_record
+from tests.collators.samples import PIECES, PLAIN, folder_images, make_collator, pictures, plain_record, prompt_text
 
 END = "<|im_end|>"
 ROLE_HEADER = "<|im_end|>\n<|im_start|>assistant\n"
@@ -214,7 +215,7 @@ def test_ids_pixels_and_grids_are_those_of_the_stock_processor(make_recipe, phan
     collator = make_collator(make_recipe(), folder_images(phantom_data), targets=False)
     chosen = records[:4]
     opened = [[collator.images(image, "") for image in record.images] for record in chosen]
-    prompts = [collator.prompt_text(record) for record in chosen]
+    prompts = [prompt_text(collator, record) for record in chosen]
     stock = collator.processor(text=prompts, images=opened, padding=True, return_tensors="pt")
     ours = collator(chosen)
     for key in ("input_ids", "attention_mask", "pixel_values", "image_grid_thw", "mm_token_type_ids"):
@@ -328,24 +329,41 @@ def test_a_saved_processor_keeps_its_limit_in_plain_transformers(make_recipe, tm
     assert features["image_grid_thw"].tolist() == [[1, 26, 26]]
 
 
-def test_a_limit_without_effect_is_an_error(make_recipe):
-    recipe = make_recipe()
-    processor = load_processor(recipe.model, recipe.images)
-    before = processor.image_processor
+@pytest.mark.parametrize(
+    ("heard", "message"),
+    [
+        ("shortest_edge", r"images\.max_pixels 200000 has no effect: a 895x895 image still gets 788544 pixels"),
+        ("longest_edge", r"images\.min_pixels 100000 has no effect: a 158x158 image still gets 25600 pixels"),
+    ],
+)
+def test_a_limit_without_effect_is_an_error(heard, message):
+    class HalfDeaf(Qwen2VLImageProcessor):
+        """Obeys one limit and ignores the other, as older versions ignored both."""
 
-    class Deaf:
-        """Takes a size and goes on as before, as older versions did."""
-
-        patch_size, merge_size = before.patch_size, before.merge_size
-
-        def get_number_of_image_patches(self, height, width, options):
-            return (height // 16) * (width // 16)
+        def get_number_of_image_patches(self, height, width, images_kwargs=None):
+            size = {"shortest_edge": 1, "longest_edge": 10**9, heard: self.size[heard]}
+            limits = {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
+            return super().get_number_of_image_patches(height, width, limits)
 
     class Holder:
-        image_processor = Deaf()
+        image_processor = HalfDeaf(patch_size=16, merge_size=2)
 
-    with pytest.raises(RecipeError, match=r"images\.max_pixels 200000 has no effect: a 895x895 image still gets"):
-        set_image_budget(Holder(), Images(min_pixels=1024, max_pixels=200_000))
+    with pytest.raises(RecipeError, match=message):
+        set_image_budget(Holder(), Images(min_pixels=100_000, max_pixels=200_000))
+
+
+@given(least=st.integers(1, 2_000_000), ratio=st.floats(1, 50))
+@settings(max_examples=60, deadline=None)
+def test_no_budget_of_a_heeding_processor_is_an_error(least, ratio):
+    class Holder:
+        image_processor = Qwen2VLImageProcessor(patch_size=16, merge_size=2)
+
+    images = Images(min_pixels=least, max_pixels=max(least, int(least * ratio)))
+    set_image_budget(Holder(), images)
+    assert (Holder.image_processor.size.shortest_edge, Holder.image_processor.size.longest_edge) == (
+        images.min_pixels,
+        images.max_pixels,
+    )
 
 
 @pytest.mark.parametrize("size", [(30, 4000), (4000, 30), (1, 1), (3, 590), (2000, 11)])

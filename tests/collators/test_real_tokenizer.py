@@ -13,7 +13,7 @@ from benchmarks.schema import Answer, Box, Image, Record, Source
 from collators.encoder import build_encoder
 from collators.qwen3_vl import IGNORE, Qwen3VLCollator
 from models.qwen3_vl import load_processor
-from tests.collators.samples import pictures
+from tests.collators.samples import pictures, prompt_text
 
 pytestmark = pytest.mark.realdata
 IMAGE_TOKEN = 151655
@@ -159,7 +159,7 @@ def test_ids_are_those_of_the_stock_processor(collate):
     collator, batch = collate("scintiground")
     record = PROMPTS["scintiground"]
     opened = [collator.images(image, "") for image in record.images]
-    stock = collator.processor(text=[collator.prompt_text(record)], images=opened, return_tensors="pt")
+    stock = collator.processor(text=[prompt_text(collator, record)], images=opened, return_tensors="pt")
     prompt = batch["input_ids"][0][batch["labels"][0] == IGNORE]
     assert torch.equal(prompt, stock["input_ids"][0])
     assert torch.equal(batch["pixel_values"], stock["pixel_values"])

@@ -14,7 +14,8 @@ from benchmarks.schema import Image
 from collators.codecs.registry import get_codec
 from collators.codecs.scintiground_official import official_row
 from collators.sources import BlankImages
-from infer.controls import PRIOR_CONTROLS, PriorEngine, shuffle_images
+from infer.controls import PriorEngine, shuffle_images
+from recipes.controls import PRIOR_CONTROLS
 from tests.collators.samples import plain_record
 
 LAYOUTS = [("ANT",), ("POST",), ("ANT", "POST")]

@@ -238,15 +238,18 @@ def test_a_sample_that_cannot_be_read_is_an_error_row_that_names_it(build, bad):
             assert results[number] == expected[number]
 
 
-def test_out_of_memory_says_what_was_tried_and_what_helps(build, monkeypatch):
+@pytest.mark.parametrize("place", ["generate", "to"])
+def test_out_of_memory_says_what_was_tried_and_what_helps(build, monkeypatch, place):
     engine = build()
 
-    def full(**inputs):
+    def full(*arguments, **inputs):
         raise torch.OutOfMemoryError("tried to allocate 9 GiB")
 
-    monkeypatch.setattr(engine.model, "generate", full)
+    monkeypatch.setattr(engine.model if place == "generate" else torch.Tensor, place, full)
     longest = max(length.total for length in engine.collator.measure(MIXED))
     with pytest.raises(UserError, match=rf"out of memory for 3 questions of up to {longest} tokens \+ 6") as raised:
         engine.generate(MIXED)
     assert raised.value.where == "records short to long"
     assert "decoding.batch_size" in raised.value.fix
+    # Resuming refuses other settings, so the advice must not end in that refusal.
+    assert "another --out" in raised.value.fix

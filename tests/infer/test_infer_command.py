@@ -93,6 +93,7 @@ def test_one_question_draws_a_picture(command, model_run, scans, tmp_path):
     images = [word for path in scans for word in ("--image", path)]
     status, out, _ = command(model_run, *images, "--question", "Is the head hot?", "--draw", "shown.png")
     assert status == 0
+    assert "views: ANT, POST (guessed" in out
     assert out.splitlines()[-1] == "picture: shown.png"
     assert "not a valid answer: truncated: " in out
     with PILImage.open(tmp_path / "shown.png") as picture:
@@ -109,6 +110,22 @@ def test_one_question_is_answered_as_the_same_record_of_a_dataset(model_run, pha
     (expected,) = system.engine(folder_images(phantom_data)).generate([record])
     row, _ = ask(system, scans, record.question, task=record.task, views=["ANT", "POST"])
     assert (row.text, row.tokens.prompt) == (expected.text, expected.prompt_tokens)
+
+
+def test_no_view_is_guessed_for_a_codec_that_names_none(command, model_run, scans):
+    images = [word for path in scans for word in ("--image", path)]
+    words = (*images, "--question", "Is the head hot?", "codec=plain", "prompt.template=plain")
+    status, out, error = command(model_run, *words, "--allow-encoder-mismatch")
+    assert status == 0, error
+    assert "guessed" not in out
+    # One image without a view is fine then, too.
+    assert command(model_run, *words[2:], "--allow-encoder-mismatch")[0] == 0
+
+
+def test_a_given_view_is_not_guessed(command, model_run, scans):
+    status, out, _ = command(model_run, "--image", scans[1], "--view", "POST", "--question", "Is the head hot?")
+    assert status == 0
+    assert "guessed" not in out
 
 
 def test_predicted_boxes_are_drawn_on_their_view(model_run, scans, monkeypatch):
@@ -151,8 +168,19 @@ CASES = {
     "no dataset": (["MODEL", "--data", "EMPTY"], "is not a prepared dataset"),
     "no such split": (["MODEL", "--data", "NO_VAL", "--split", "val"], "has no split 'val'"),
     "foreign folder": (["MODEL", "--data", "DATA", "--out", "EMPTY/.."], "is not empty and not a prediction folder"),
-    "missing image": (["MODEL", "--image", "none.png", "--question", "Hot?"], "image file none.png does not exist"),
-    "not an image": (["MODEL", "--image", "TEXT", "--question", "Hot?"], "cannot be read"),
+    "missing image": (
+        ["MODEL", "--image", "none.png", "--view", "ANT", "--question", "Hot?"],
+        "image file none.png does not exist",
+    ),
+    "not an image": (["MODEL", "--image", "TEXT", "--view", "ANT", "--question", "Hot?"], "cannot be read"),
+    "one image without its view": (
+        ["MODEL", "--image", "SCAN", "--question", "Hot?"],
+        "codec scintiground_json needs the view of each image",
+    ),
+    "three images without views": (
+        ["MODEL", "--image", "SCAN", "--image", "SCAN", "--image", "SCAN", "--question", "Hot?"],
+        "guessed for two images only, not for 3",
+    ),
     "no question": (["MODEL", "--image", "SCAN"], "one question needs weights, --image, --question and a task"),
     "blank question": (["MODEL", "--image", "SCAN", "--question", " "], "one question needs"),
     "blank task": (["MODEL", "--image", "SCAN", "--question", "Hot?", "--task", ""], "one question needs"),
@@ -167,11 +195,11 @@ CASES = {
         "2 views for 1 images",
     ),
     "picture of no kind": (
-        ["MODEL", "--image", "SCAN", "--question", "Hot?", "--draw", "picture.xyz"],
+        ["MODEL", "--image", "SCAN", "--view", "ANT", "--question", "Hot?", "--draw", "picture.xyz"],
         "the picture cannot be written: unknown file extension: .xyz",
     ),
     "picture nowhere": (
-        ["MODEL", "--image", "SCAN", "--question", "Hot?", "--draw", "none/a.png"],
+        ["MODEL", "--image", "SCAN", "--view", "ANT", "--question", "Hot?", "--draw", "none/a.png"],
         "the picture cannot be written",
     ),
     "export of nothing": (["export", "EMPTY", "--out", "a.jsonl"], "manifest.json is missing"),
@@ -237,6 +265,6 @@ def test_a_wrong_option_ends_with_the_usage(command, words, capsys):
 
 def test_an_error_in_a_sample_of_one_question_gives_status_one(command, model_run, tmp_path):
     PILImage.new("L", (4, 900)).save(tmp_path / "thin.png")
-    status, out, _ = command(model_run, "--image", tmp_path / "thin.png", "--question", "Hot?")
+    status, out, _ = command(model_run, "--image", tmp_path / "thin.png", "--view", "ANT", "--question", "Hot?")
     assert status == 1
     assert "failed: image image-0 of 4x900 cannot be patched" in out

@@ -160,6 +160,31 @@ def test_a_hub_name_that_cannot_be_reached_is_named(make_recipe, tmp_path, monke
         load("nobody/nothing", "model.checkpoint=nobody/nothing", recipe_path=str(path))
 
 
+def test_weights_from_the_hub_are_named_by_their_commit(tiny, adapter_run, make_recipe, tmp_path, monkeypatch):
+    """Weights of no folder, played by the tiny model as transformers leaves it after a download."""
+    import models.qwen3_vl as family
+
+    def downloaded(model, **options):
+        loaded = load_model(model.model_copy(update={"checkpoint": str(base)}), **options)
+        loaded.config._commit_hash = "0123abc"
+        return loaded
+
+    base = adapter_run.parent / "base"
+    load_model, load_processor = family.load_model, family.load_processor
+    monkeypatch.setattr(family, "load_model", downloaded)
+    monkeypatch.setattr(
+        family,
+        "load_processor",
+        lambda model, images: load_processor(model.model_copy(update={"checkpoint": str(tiny)}), images),
+    )
+    path = tmp_path / "recipe.yaml"
+    path.write_text(dump_recipe(make_recipe("model.checkpoint=some/name")))
+    assert load("some/name", recipe_path=str(path)).weights_hash == "hub:0123abc"
+    adapted = load(adapter_run, "model.checkpoint=some/name")
+    assert adapted.weights_hash == weights_hash(adapter_run / "model")
+    assert adapted.base_weights_hash == "hub:0123abc"
+
+
 def test_an_unfinished_run_is_told_from_a_wrong_path(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match=r"holds neither adapter_config\.json nor config\.json") as raised:

@@ -1,5 +1,6 @@
 """Predicting a split with the tiny model: blocks, resuming, bad images, controls, what the manifest says."""
 
+import json
 import shutil
 
 import pytest
@@ -80,10 +81,18 @@ def test_the_manifest_says_what_was_run(whole, model_run, phantom_data):
     assert manifest.dataset_hash == load_info(phantom_data).content_hash
     assert manifest.encoder_fingerprint == read_encoder(model_run / "model").fingerprint
     assert manifest.weights_hash == weights_hash(model_run / "model")
+    assert manifest.base_weights_hash is None
     assert manifest.decoding == {"max_new_tokens": 12, "batch_size": 4, "greedy": True, "dtype": "float32"}
     assert manifest.environment["processes"] == 1
     assert manifest.timing["tokens_per_second"] > 0
     assert manifest.recipe["decoding"]["max_new_tokens"] == 12
+
+
+def test_the_manifest_of_an_adapter_names_its_base(adapter_run, phantom_data, tmp_path):
+    out = run(request(adapter_run, phantom_data, tmp_path / "out", "decoding.max_new_tokens=1", limit=1))
+    manifest = read_manifest(out)
+    assert manifest.weights_hash == weights_hash(adapter_run / "model")
+    assert manifest.base_weights_hash == weights_hash(adapter_run.parent / "base")
 
 
 # Resuming refuses whatever would mix two systems in one file.
@@ -228,3 +237,14 @@ def test_a_prior_control_needs_no_weights_and_no_images(own_data, tmp_path, cont
     manifest = read_manifest(folder)
     assert (manifest.name, manifest.control, manifest.engine) == (control, control, "control")
     assert all(row.answer for row in read_predictions(folder))
+
+
+@pytest.mark.parametrize("control", ["majority", "prompt_only_corrected"])
+def test_a_prior_control_refuses_another_benchmark_and_names_the_controls_for_it(own_data, tmp_path, control):
+    path = own_data / "dataset.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"benchmark": "generic"}))
+    with pytest.raises(DataError, match=f"control {control} .* the dataset's benchmark is generic") as raised:
+        run(request(None, own_data, tmp_path / "out", weights=None, control=control))
+    assert raised.value.where == str(own_data)
+    assert "blank_image or shuffled_image" in raised.value.fix
+    assert not (tmp_path / "out").exists()

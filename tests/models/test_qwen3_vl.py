@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.util import find_spec
 
 import msgspec
 import pytest
@@ -268,6 +269,42 @@ def test_pickled_weights_are_not_loaded(make_recipe, tiny, tmp_path):
     with pytest.raises(RecipeError, match="cannot be loaded") as raised:
         load_model(make_recipe(f"model.checkpoint={folder}").model)
     assert "safetensors" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said", "fix"),
+    [
+        ("model.quantization=nf4", "requires bitsandbytes", "pip install -e '.[quant]'"),
+        ("model.attention=flash_attention_2", "the package flash_attn is not installed", "model.attention=sdpa"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_key_that_needs_it(make_recipe, monkeypatch, override, said, fix):
+    from transformers import AutoModelForImageTextToText
+
+    def missing(*arguments, **options):
+        raise ImportError(f"Using this {said}: `pip install it`\nsecond line")
+
+    monkeypatch.setattr(AutoModelForImageTextToText, "from_pretrained", missing)
+    key, value = override.split("=")
+    with pytest.raises(RecipeError, match=f"{key} {value} cannot be used: Using this {said}") as raised:
+        load_model(make_recipe(override).model)
+    assert raised.value.where == key
+    assert fix in raised.value.fix
+    assert "second line" not in raised.value.message
+
+
+def test_what_transformers_says_without_bitsandbytes_is_recognised(make_recipe, monkeypatch):
+    import transformers.quantizers.quantizer_bnb_4bit as quantizer
+
+    monkeypatch.setattr(quantizer, "is_bitsandbytes_available", lambda: False)
+    with pytest.raises(RecipeError, match=r"model\.quantization nf4 cannot be used"):
+        load_model(make_recipe("model.quantization=nf4").model)
+
+
+@pytest.mark.skipif(find_spec("flash_attn") is not None, reason="the package is there")
+def test_what_transformers_says_without_flash_attention_is_recognised(make_recipe):
+    with pytest.raises(RecipeError, match=r"model\.attention flash_attention_2 cannot be used"):
+        load_model(make_recipe("model.attention=flash_attention_2", "model.dtype=bfloat16").model)
 
 
 @pytest.mark.parametrize("loader", ["load_model", "load_processor"])

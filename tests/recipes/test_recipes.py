@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 
 import pytest
 import yaml
 
+from recipes.__main__ import plan
+from recipes.controls import CONTROLS
 from recipes.errors import RecipeError
 from recipes.load import ROOT, dump_recipe, load_recipe, parse_recipe, recipe_hash, shipped
 
@@ -55,6 +58,8 @@ def test_all_mistakes_are_in_one_message():
         ("name=../escape", "name"),
         ("data.dataset.deeper=1", "not a section"),
         ("train.learning_rate=[", "not YAML"),
+        ("train.validate_steps=5", "multiple of train.validate_steps"),
+        ("train.precision=fp32", "fp32 needs model.dtype float32"),
         ("train.min_learning_rate_ratio=0.1 ", None),
     ],
 )
@@ -151,3 +156,49 @@ def test_commands_say_what_is_next():
     shown = command("show", "demo/lora").stdout
     assert shown.startswith("# ")
     assert parse_recipe(shown) == load_recipe("demo/lora")
+
+
+def lines_of_plan(*words: str) -> list[str]:
+    result = command("plan", *words)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_recipe_has_its_reader_however_it_is_named(name):
+    """The demo's phantoms are written in the form of ScintiGround."""
+    benchmark = name.split("/")[0]
+    reader = "scintiground" if benchmark == "demo" else benchmark
+    for spelling in (name, f"{name}.yaml", str(ROOT / f"{name}.yaml"), f"recipes/{name}.yaml"):
+        assert plan(spelling, [], load_recipe(spelling))[0].startswith(f"python -m benchmarks prepare {reader} ")
+
+
+def controls_of(lines: list[str]) -> list[str]:
+    return [line.split("--control ")[1].split()[0] for line in lines if "--control" in line]
+
+
+def test_every_control_is_planned_where_it_applies(tmp_path):
+    assert controls_of(lines_of_plan("scintiground/qwen3_vl_2b_lora")) == list(CONTROLS)
+    own = tmp_path / "own.yaml"
+    own.write_text(MINIMAL)
+    lines = lines_of_plan(str(own))
+    assert "benchmarks prepare generic" in lines[0]
+    assert controls_of(lines) == ["blank_image", "shuffled_image"]
+
+
+def test_overrides_reach_training_and_the_base_and_survive_the_shell():
+    overrides = ["train.betas=[0.9, 0.99]", "images.max_pixels=50176"]
+    lines = lines_of_plan("demo/lora", *overrides)
+    for start in ("accelerate launch", "python -m infer models/demo_base --recipe"):
+        (line,) = [line for line in lines if line.startswith(start)]
+        words = shlex.split(line, comments=True)
+        assert [word for word in words if "." in word and "=" in word] == overrides
+
+
+def test_planned_words_are_words_the_commands_know():
+    """Every planned `python -m infer` line passes that command's own parser."""
+    from infer.__main__ import _parser
+
+    for line in lines_of_plan("demo/lora", "decoding.batch_size=4"):
+        if line.startswith("python -m infer"):
+            _parser().parse_intermixed_args(shlex.split(line, comments=True)[3:])

@@ -13,9 +13,11 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCall
 
 from benchmarks.dataset import load_info, read_records, write_dataset
 from benchmarks.errors import DataError
+from benchmarks.locking import locked
 from models.provenance import read_encoder
 from recipes.errors import RecipeError
 from train import run as train_run
+from train.prepare import prepare
 from train.run import run
 from train.trainer import TrainingError
 
@@ -95,9 +97,9 @@ def test_manifest_tells_the_run(finished, phantom_data):
     assert list((out / "tensorboard").iterdir())
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 4])
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
 def test_interrupted_run_ends_with_the_same_weights(step, finished, tmp_path, monkeypatch):
-    """Stopped after any step (checkpoints at 2 and 4) and started again: weights equal bit for bit."""
+    """Stopped after any step (checkpoints at 2, 4 and 5) and started again: weights equal bit for bit."""
     recipe, _, straight, _ = finished
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
@@ -114,8 +116,83 @@ def test_interrupted_run_ends_with_the_same_weights(step, finished, tmp_path, mo
 
 def test_another_recipe_is_refused_with_the_difference(finished, make_recipe):
     _, out, _, _ = finished
-    with pytest.raises(RecipeError, match=r"train.learning_rate: 0.005 -> 0.1"):
+    with pytest.raises(RecipeError, match=r"recipe.train.learning_rate: 0.005 -> 0.1"):
         run(make_recipe("adapter.dropout=0.1", "train.max_steps=5", "train.learning_rate=0.1"), out, silent)
+
+
+def test_a_finished_run_is_left_alone(finished):
+    recipe, out, folder, _ = finished
+    before = (folder / "adapter_model.safetensors").stat().st_mtime_ns
+    lines: list[str] = []
+    assert run(recipe, out, lines.append) == folder
+    assert "is finished: nothing to do" in lines[-1]
+    assert (folder / "adapter_model.safetensors").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("newest", [4, 5])
+def test_a_run_killed_around_its_last_save_takes_no_step_too_many(newest, finished, tmp_path):
+    """The manifest is missing; the checkpoint of the last step is whole, or was torn while it was written."""
+    recipe, out, straight, _ = finished
+    copy = shutil.copytree(out, tmp_path / "run")
+    (copy / "manifest.json").unlink()
+    shutil.rmtree(copy / "model")
+    if newest == 4:
+        (copy / "checkpoints/checkpoint-5/trainer_state.json").write_text('{"half": ')
+    lines: list[str] = []
+    resumed = run(recipe, copy, lines.append)
+    assert f"continuing from checkpoint-{newest}" in lines
+    expected, got = (load_file(folder / "adapter_model.safetensors") for folder in (straight, resumed))
+    assert all(torch.equal(expected[key], got[key]) for key in expected)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    assert manifest["steps"] == 5
+    assert manifest["loss"] > 0
+    assert not list(resumed.glob("optimizer*"))
+    assert (copy / "checkpoints/torn-checkpoint-5").is_dir() == (newest == 4)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("dataset_hash", "0" * 64), ("base_weights_hash", "1" * 64), ("processes", 8)]
+)
+def test_other_data_base_or_world_size_is_refused(key, value, finished, tmp_path):
+    recipe, out, _, _ = finished
+    copy = shutil.copytree(out, tmp_path / "run")
+    marker = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(marker | {key: value}))
+    with pytest.raises(RecipeError, match=f"holds another run: {key}: "):
+        run(recipe, copy, silent)
+
+
+def test_a_second_writer_is_refused(make_recipe, tmp_path):
+    with locked(tmp_path / "run", needed=True), pytest.raises(DataError, match="another process is writing"):
+        run(make_recipe(), tmp_path / "run", silent)
+
+
+def test_a_full_disk_is_a_message(make_recipe, tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device", "checkpoint-2/optimizer.pt")
+
+    monkeypatch.setattr(train_run.GroundedTrainer, "_save_checkpoint", full)
+    with pytest.raises(TrainingError, match="No space left on device") as error:
+        run(make_recipe(), tmp_path / "run", silent)
+    assert "continues from the newest whole checkpoint" in str(error.value)
+
+
+def test_running_out_of_memory_says_what_helps(make_recipe, tmp_path, monkeypatch):
+    def burst(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(train_run.GroundedTrainer, "compute_loss", burst)
+    with pytest.raises(TrainingError, match="out of memory on a batch of 4 samples") as error:
+        run(make_recipe(), tmp_path / "run", silent)
+    assert "train.gradient_checkpointing" in str(error.value)
+
+
+def test_trained_weights_are_kept_in_float32(make_recipe):
+    """A step of 1e-5 on a bfloat16 weight rounds to nothing."""
+    recipe = make_recipe("adapter.kind=full", "freeze=[vision]", "model.dtype=bfloat16", "train.precision=bf16")
+    model = prepare(recipe, silent).model
+    assert {parameter.dtype for parameter in model.parameters() if parameter.requires_grad} == {torch.float32}
+    assert {parameter.dtype for parameter in model.parameters() if not parameter.requires_grad} == {torch.bfloat16}
 
 
 def test_another_prompt_text_is_refused_on_resume(make_recipe, tmp_path):

@@ -1,0 +1,33 @@
+"""One writer per output folder."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.errors import DataError
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path, *, needed: bool) -> Iterator[None]:
+    """Holds a folder's lock, so that two runs cannot write it; only the main process of a run needs it.
+
+    Raises:
+        DataError: Another process holds it.
+    """
+    if not needed:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DataError(
+                f"another process is writing {folder}", fix="wait for it, stop it, or give another --out"
+            ) from error
+        yield

@@ -1,0 +1,155 @@
+"""Everything before the first step: load, check, measure, and the plan that is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import set_seed
+
+from benchmarks.dataset import image_root
+from collators.encoder import Encoder, build_encoder
+from collators.qwen3_vl import Qwen3VLCollator
+from collators.sources import FolderImages
+from models.processes import process_state, uses_deepspeed
+from models.registry import family_module
+from recipes.errors import RecipeError
+from recipes.schema import Recipe
+from train.data import Measured, check_splits, describe, load_measured
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, ProcessorMixin
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything a run needs before its first step.
+
+    Attributes:
+        recipe: The recipe.
+        processor: Processor with the recipe's image budget.
+        encoder: Prompt, image plan and codec.
+        collator: Collator with targets.
+        train: Measured training split.
+        validation: Measured validation split, if the recipe has one.
+        model: Adapted model.
+        parameters: Group -> (trainable, all) parameter counts; ZeRO-3 leaves nothing to count later.
+        trainable: Names of the trainable parameters.
+        steps: Optimiser steps of the whole run.
+    """
+
+    recipe: Recipe
+    processor: ProcessorMixin
+    encoder: Encoder
+    collator: Qwen3VLCollator
+    train: Measured
+    validation: Measured | None
+    model: PreTrainedModel
+    parameters: dict[str, tuple[int, int]]
+    trainable: list[str]
+    steps: int
+
+
+def prepare(recipe: Recipe, say: Say) -> Prepared:
+    """Loads, checks and measures; raises a `UserError` for whatever would fail later."""
+    state = process_state()
+    _check_launch(recipe)
+    check_splits(recipe)
+    family = family_module(recipe.model.family)
+    processor = family.load_processor(recipe.model, recipe.images)
+    encoder = build_encoder(recipe, processor)
+    collator = Qwen3VLCollator(
+        encoder,
+        processor,
+        FolderImages(image_root(Path(recipe.data.dataset))),
+        targets=True,
+        max_length=recipe.batch.max_length,
+        max_target_tokens=recipe.batch.max_target_tokens,
+    )
+    quiet = not state.is_main_process
+    train = load_measured(recipe, recipe.data.train, collator, limit=None, quiet=quiet)
+    validation = None
+    if recipe.data.validation is not None:
+        limit = recipe.data.validation_limit
+        validation = load_measured(recipe, recipe.data.validation, collator, limit=limit, quiet=quiet)
+    set_seed(recipe.train.seed)
+    on_gpu = recipe.model.quantization != "none" and state.device.type == "cuda"
+    model = family.load_model(recipe.model, device_map={"": state.local_process_index} if on_gpu else None)
+    family.freeze(model, recipe.freeze)
+    model = family.adapt(model, recipe.adapter, seed=recipe.train.seed)
+    if not uses_deepspeed():
+        _master_weights(model)
+    prepared = Prepared(
+        recipe=recipe,
+        processor=processor,
+        encoder=encoder,
+        collator=collator,
+        train=train,
+        validation=validation,
+        model=model,
+        parameters=family.trainable_by_group(model),
+        trainable=sorted(name for name, parameter in model.named_parameters() if parameter.requires_grad),
+        steps=_steps(recipe, len(train.lengths), state.num_processes),
+    )
+    for line in plan(prepared, state.num_processes):
+        say(line)
+    return prepared
+
+
+def plan(prepared: Prepared, processes: int) -> list[str]:
+    """The lines printed before the first step."""
+    recipe, counts = prepared.recipe, prepared.parameters
+    trainable, total = (sum(pair[i] for pair in counts.values()) for i in (0, 1))
+    lines = [f"recipe {recipe.name}: {recipe.adapter.kind} on {recipe.model.checkpoint}"]
+    lines += [
+        f"  {group:<10} {part:>13,} of {whole:>13,} parameters trained" for group, (part, whole) in counts.items()
+    ]
+    lines.append(f"  {'all':<10} {trainable:>13,} of {total:>13,} ({100 * trainable / total:.2f} %)")
+    lines.append(describe(prepared.train, f"train ({recipe.data.train})"))
+    if prepared.validation is not None:
+        lines.append(describe(prepared.validation, f"validation ({recipe.data.validation})"))
+    step = recipe.batch.size * recipe.batch.accumulation * processes
+    lines.append(
+        f"{prepared.steps:,} steps of {step} samples ({recipe.batch.size} x {recipe.batch.accumulation} accumulated x "
+        f"{processes} processes), {-(-len(prepared.train.lengths) // step):,} steps per epoch"
+    )
+    return lines
+
+
+def _steps(recipe: Recipe, samples: int, processes: int) -> int:
+    """Optimiser steps of the run; the last, smaller group of an epoch is a step too."""
+    if recipe.train.max_steps is not None:
+        return recipe.train.max_steps
+    per_epoch = -(-samples // (recipe.batch.size * recipe.batch.accumulation * processes))
+    return -int(-per_epoch * (recipe.train.epochs or 1) // 1)
+
+
+def _check_launch(recipe: Recipe) -> None:
+    state = process_state()
+    if state.device.type == "cuda" and torch.cuda.device_count() > 1 and state.num_processes == 1:
+        raise RecipeError(
+            f"{torch.cuda.device_count()} GPUs are visible but only one process runs",
+            fix="show it one GPU (CUDA_VISIBLE_DEVICES=0), or start one process per GPU "
+            "(accelerate launch --config_file recipes/accelerate/gpu8.yaml -m train RECIPE)",
+        )
+    if recipe.train.optimizer == "muon" and uses_deepspeed():
+        raise RecipeError(
+            "train.optimizer muon needs whole matrices; DeepSpeed hands out slices",
+            where="train.optimizer",
+            fix="use adamw, or start without DeepSpeed",
+        )
+
+
+def _master_weights(model: torch.nn.Module) -> None:
+    """Keeps trained weights in float32: steps of a small learning rate round away in 16 bits.
+
+    Autocast computes in the recipe's precision all the same. DeepSpeed keeps such copies by itself.
+    """
+    for parameter in model.parameters():
+        if parameter.requires_grad and parameter.is_floating_point():
+            parameter.data = parameter.data.float()
