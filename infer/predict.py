@@ -7,12 +7,10 @@ process appends finished rows to a part file of its own and flushes it; the last
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from tqdm import tqdm
 
 from benchmarks.dataset import write_atomic
 from benchmarks.errors import DataError
+from benchmarks.locking import locked
 from benchmarks.predictions import MANIFEST, PREDICTIONS, Manifest, Prediction, Tokens, encode_prediction
 from benchmarks.schema import Answer, Ask, Record
 from collators.codecs.base import Invalid
@@ -31,7 +30,6 @@ from recipes.compare import changes
 
 PARTS = "parts"
 SETTINGS = "settings.json"
-LOCK = ".lock"
 Decode = Callable[[str, Ask], Answer | Invalid]
 
 
@@ -71,7 +69,7 @@ def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[flo
     state = process_state()
     with _writable(job.out):
         job.out.mkdir(parents=True, exist_ok=True)
-    with _locked(job.out, needed=state.is_main_process):
+    with locked(job.out, needed=state.is_main_process):
         if state.is_main_process:
             _claim(job.out, job.settings)
         state.wait_for_everyone()
@@ -146,22 +144,6 @@ def to_row(record: Record, generated: Generated, decode: Decode) -> Prediction:
         finish=generated.finish,
         tokens=Tokens(prompt=generated.prompt_tokens, new=generated.new_tokens),
     )
-
-
-@contextmanager
-def _locked(out: Path, *, needed: bool) -> Iterator[None]:
-    """Holds the folder's lock in the main process, so that two runs cannot write one folder."""
-    if not needed:
-        yield
-        return
-    with (out / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise DataError(
-                f"another process is writing {out}", fix="wait for it, stop it, or give another --out"
-            ) from error
-        yield
 
 
 def _claim(out: Path, settings: dict[str, Any]) -> None:

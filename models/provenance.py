@@ -20,6 +20,7 @@ from recipes.schema import Recipe
 
 ENCODER = "encoder.json"
 RECIPE = "recipe.yaml"
+PROMPT = "prompt.yaml"
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "datasets", "tokenizers", "deepspeed", "bitsandbytes")
 
 
@@ -69,8 +70,12 @@ class StoredEncoder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_encoder(folder: Path, recipe: Recipe, encoder: Encoder) -> None:
-    """Writes recipe and encoder fingerprint beside the weights, so that the folder explains itself."""
+    """Writes recipe, prompt file and encoder fingerprint beside the weights, so that the folder explains itself."""
     folder.mkdir(parents=True, exist_ok=True)
+    if recipe.prompt.file is not None:
+        write_atomic(folder / PROMPT, Path(recipe.prompt.file).read_bytes())
+        prompt = recipe.prompt.model_copy(update={"file": PROMPT})
+        recipe = recipe.model_copy(update={"prompt": prompt})
     write_atomic(folder / RECIPE, dump_recipe(recipe).encode())
     stored = StoredEncoder(
         fingerprint=encoder.fingerprint,

@@ -36,6 +36,8 @@ class _StrictLoader(yaml.SafeLoader):
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Reads a recipe file or the name of a shipped one (`demo/lora`), then applies overrides.
 
+    A relative `prompt.file` is looked for beside the recipe first, so that a model folder can be moved.
+
     Args:
         path: A YAML file, or a path below the `recipes` package with or without `.yaml`.
         overrides: `section.key=value` strings; the value is YAML.
@@ -44,7 +46,12 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: The file is missing, is not YAML, or holds mistakes; all of them are listed.
     """
     file = find_recipe(path)
-    return parse_recipe(file.read_text(encoding="utf-8"), overrides, where=str(path))
+    recipe = parse_recipe(file.read_text(encoding="utf-8"), overrides, where=str(path))
+    beside = file.parent / (recipe.prompt.file or "")
+    if recipe.prompt.file is None or not beside.is_file():
+        return recipe
+    prompt = recipe.prompt.model_copy(update={"file": str(beside)})
+    return recipe.model_copy(update={"prompt": prompt})
 
 
 def find_recipe(path: Path | str) -> Path:

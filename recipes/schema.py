@@ -216,8 +216,6 @@ class Recipe(Section):
     def _consistent(self) -> Recipe:
         if self.model.quantization == "nf4" and self.adapter.kind == "full":
             raise ValueError("model.quantization nf4 cannot be trained in full: set adapter.kind to lora")
-        if self.train.precision == "fp32" and self.model.dtype != "float32":
-            raise ValueError(f"train.precision fp32 needs model.dtype float32, not {self.model.dtype}")
         save, validate = self.train.save_steps, self.train.validate_steps
         if validate is not None and (save is None or save % validate):
             raise ValueError(

@@ -137,6 +137,12 @@ def _check_launch(recipe: Recipe) -> None:
             fix="show it one GPU (CUDA_VISIBLE_DEVICES=0), or start one process per GPU "
             "(accelerate launch --config_file recipes/accelerate/gpu8.yaml -m train RECIPE)",
         )
+    if recipe.train.precision == "fp32" and recipe.model.dtype != "float32":
+        raise RecipeError(
+            f"train.precision fp32 computes without autocast and needs model.dtype float32, not {recipe.model.dtype}",
+            where="train.precision",
+            fix="set model.dtype: float32, or train.precision: bf16",
+        )
     if recipe.train.optimizer == "muon" and uses_deepspeed():
         raise RecipeError(
             "train.optimizer muon needs whole matrices; DeepSpeed hands out slices",

@@ -332,7 +332,7 @@ def test_a_saved_processor_keeps_its_limit_in_plain_transformers(make_recipe, tm
 @pytest.mark.parametrize(
     ("heard", "message"),
     [
-        ("shortest_edge", r"images\.max_pixels 200000 has no effect: a 895x895 image still gets 788544 pixels"),
+        ("shortest_edge", r"images\.max_pixels 200000 has no effect: a 895x895 image still gets 802816 pixels"),
         ("longest_edge", r"images\.min_pixels 100000 has no effect: a 158x158 image still gets 25600 pixels"),
     ],
 )
@@ -360,10 +360,7 @@ def test_no_budget_of_a_heeding_processor_is_an_error(least, ratio):
 
     images = Images(min_pixels=least, max_pixels=max(least, int(least * ratio)))
     set_image_budget(Holder(), images)
-    assert (Holder.image_processor.size.shortest_edge, Holder.image_processor.size.longest_edge) == (
-        images.min_pixels,
-        images.max_pixels,
-    )
+    assert Holder.image_processor.size == {"shortest_edge": images.min_pixels, "longest_edge": images.max_pixels}
 
 
 @pytest.mark.parametrize("size", [(30, 4000), (4000, 30), (1, 1), (3, 590), (2000, 11)])

@@ -185,7 +185,7 @@ def test_a_cut_answer_is_invalid_as_truncated(make_recipe, phantom_data):
 
 @pytest.mark.parametrize("weight", ["model.language_model.norm.weight", "model.visual.merger.linear_fc2.weight"])
 def test_numbers_that_overflow_make_an_error_row_with_the_type(make_recipe, weight):
-    recipe = make_recipe(*PLAIN, "model.dtype=float16")
+    recipe = make_recipe(*PLAIN, "model.dtype=float16", "train.precision=fp16")
     model = load_model(recipe.model).eval()
     with torch.no_grad():
         model.get_parameter(weight).mul_(1e5)
@@ -238,15 +238,25 @@ def test_a_sample_that_cannot_be_read_is_an_error_row_that_names_it(build, bad):
             assert results[number] == expected[number]
 
 
-@pytest.mark.parametrize("place", ["generate", "to"])
-def test_out_of_memory_says_what_was_tried_and_what_helps(build, monkeypatch, place):
+def full(*arguments, **inputs):
+    raise torch.OutOfMemoryError("tried to allocate 9 GiB")
+
+
+class Unmovable(torch.Tensor):
+    """Inputs for which a device has no room."""
+
+    to = full
+
+
+@pytest.mark.parametrize("when", ["moving the inputs", "generating"])
+def test_out_of_memory_says_what_was_tried_and_what_helps(build, monkeypatch, when):
     engine = build()
-
-    def full(*arguments, **inputs):
-        raise torch.OutOfMemoryError("tried to allocate 9 GiB")
-
-    monkeypatch.setattr(engine.model if place == "generate" else torch.Tensor, place, full)
     longest = max(length.total for length in engine.collator.measure(MIXED))
+    if when == "generating":
+        monkeypatch.setattr(engine.model, "generate", full)
+    else:
+        inputs = {key: value.as_subclass(Unmovable) for key, value in engine.collator(MIXED).items()}
+        monkeypatch.setattr(engine, "collator", lambda records: inputs)
     with pytest.raises(UserError, match=rf"out of memory for 3 questions of up to {longest} tokens \+ 6") as raised:
         engine.generate(MIXED)
     assert raised.value.where == "records short to long"

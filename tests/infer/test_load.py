@@ -98,7 +98,7 @@ def test_another_tokenizer_or_chat_template_in_the_folder_is_refused(copy):
 
 
 def test_what_is_not_the_encoder_may_be_overridden(model_run):
-    system = load(model_run, "decoding.max_new_tokens=3", "model.dtype=bfloat16")
+    system = load(model_run, "decoding.max_new_tokens=3", "model.dtype=bfloat16", "train.precision=bf16")
     assert system.recipe.decoding.max_new_tokens == 3
     assert system.model.dtype == torch.bfloat16
 

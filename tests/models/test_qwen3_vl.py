@@ -247,7 +247,7 @@ def test_a_samples_logits_do_not_depend_on_padding_or_its_side(make_recipe, phan
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_weights_have_the_recipes_type(make_recipe, dtype):
-    model = load_model(make_recipe(f"model.dtype={dtype}").model)
+    model = load_model(make_recipe(f"model.dtype={dtype}", "train.precision=bf16").model)
     assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
 
 
@@ -304,7 +304,9 @@ def test_what_transformers_says_without_bitsandbytes_is_recognised(make_recipe, 
 @pytest.mark.skipif(find_spec("flash_attn") is not None, reason="the package is there")
 def test_what_transformers_says_without_flash_attention_is_recognised(make_recipe):
     with pytest.raises(RecipeError, match=r"model\.attention flash_attention_2 cannot be used"):
-        load_model(make_recipe("model.attention=flash_attention_2", "model.dtype=bfloat16").model)
+        load_model(
+            make_recipe("model.attention=flash_attention_2", "model.dtype=bfloat16", "train.precision=bf16").model
+        )
 
 
 @pytest.mark.parametrize("loader", ["load_model", "load_processor"])

@@ -59,7 +59,6 @@ def test_all_mistakes_are_in_one_message():
         ("data.dataset.deeper=1", "not a section"),
         ("train.learning_rate=[", "not YAML"),
         ("train.validate_steps=5", "multiple of train.validate_steps"),
-        ("train.precision=fp32", "fp32 needs model.dtype float32"),
         ("train.min_learning_rate_ratio=0.1 ", None),
     ],
 )

@@ -14,6 +14,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCall
 from benchmarks.dataset import load_info, read_records, write_dataset
 from benchmarks.errors import DataError
 from benchmarks.locking import locked
+from infer.load import load_system
 from models.provenance import read_encoder
 from recipes.errors import RecipeError
 from train import run as train_run
@@ -187,6 +188,11 @@ def test_running_out_of_memory_says_what_helps(make_recipe, tmp_path, monkeypatc
     assert "train.gradient_checkpointing" in str(error.value)
 
 
+def test_full_precision_needs_full_precision_weights(make_recipe):
+    with pytest.raises(RecipeError, match=r"needs model.dtype float32, not bfloat16"):
+        prepare(make_recipe("model.dtype=bfloat16"), silent)
+
+
 def test_trained_weights_are_kept_in_float32(make_recipe):
     """A step of 1e-5 on a bfloat16 weight rounds to nothing."""
     recipe = make_recipe("adapter.kind=full", "freeze=[vision]", "model.dtype=bfloat16", "train.precision=bf16")
@@ -203,6 +209,17 @@ def test_another_prompt_text_is_refused_on_resume(make_recipe, tmp_path):
     prompt.write_text('user: "Please: {question}"')
     with pytest.raises(RecipeError, match="another encoder: user: "):
         run(recipe, tmp_path / "run", silent)
+
+
+def test_a_model_folder_brings_its_prompt_file(make_recipe, tmp_path):
+    prompt = tmp_path / "prompt.yaml"
+    prompt.write_text('user: "Look: {question}"')
+    folder = run(make_recipe(f"prompt.file={prompt}", "train.max_steps=1"), tmp_path / "run", silent)
+    moved = shutil.copytree(folder, tmp_path / "moved")
+    prompt.unlink()
+    shutil.rmtree(tmp_path / "run")
+    system = load_system(str(moved), recipe_path=None, overrides=())
+    assert system.encoder.template.user == "Look: {question}"
 
 
 def test_full_fine_tuning_leaves_a_plain_checkpoint(make_recipe, tiny, tmp_path):
