@@ -17,8 +17,8 @@ from recipes.errors import UserError, run_command
 
 TUNED = "tuned"
 # (task, metric, margin over every other system)
-CLAIMS = (("grounding", "iou_at_0_5", 0.20), ("vqa", "balanced_accuracy", 0.15))
-TITLES = {"iou_at_0_5": "localization IoU@.5", "balanced_accuracy": "yes/no balanced accuracy"}
+CLAIMS = (("grounding", "iou_at_0.5", 0.20), ("vqa", "balanced_accuracy", 0.15))
+TITLES = {"iou_at_0.5": "localization IoU@.5", "balanced_accuracy": "yes/no balanced accuracy"}
 
 
 def main() -> int:
