@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.scintiground_text import TASKS
-from eval.scintiground.report import Counts, row_counts, task_block
-from eval.scintiground.scoring import ScoredRow
+from eval.scintiground.report import task_block
+from eval.scintiground.scoring import Counts, ScoredRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,7 +101,7 @@ class _TaskSums:
         self._ious: list[list[float]] = [[] for _ in number]
         for row in scored:
             patient = number[row.row["patient_id"]]
-            self._per_patient[patient] += row_counts(row)
+            self._per_patient[patient] += row.counts
             self._ious[patient].extend(row.ious)
 
     def of(self, drawn: Ints, times: Floats) -> list[Counts]:

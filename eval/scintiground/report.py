@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
-from benchmarks.scintiground_text import BOX_TASKS, CLASS_WORDS, TASKS
-from eval.scintiground.scoring import HIT, ScoredRow
+from benchmarks.scintiground_text import CLASS_WORDS, TASKS
+from eval.scintiground.scoring import Counts, ScoredRow
 
 SELECTION_METRIC = "mean(vqa.balanced_accuracy, grounding.iou_at_0_5, grounded_vqa.strict_grounded_accuracy)"
 _SELECTION = (
@@ -23,73 +23,11 @@ _SELECTION = (
 STRICT_NAMES = {"grounding": "strict_grounding_accuracy", "grounded_vqa": "strict_grounded_accuracy"}
 
 
-class Counts(NamedTuple):
-    """What a task's block is made from; all counts of rows except the four of targets.
-
-    Attributes:
-        rows: Rows of the task.
-        valid: Rows with a valid output.
-        unread: Rows whose class is `None`.
-        positives: Rows whose label is the positive word.
-        negatives: Rows whose label is the negative word.
-        tp: Positives called positive.
-        tn: Negatives called negative.
-        fp: Negatives called positive.
-        regions: Rows with the right region.
-        strict: Rows that are right in every respect.
-        targets: Target boxes.
-        boxes: Targets with a box in their view.
-        hits: Targets with an IoU of at least one half.
-        iou_sum: Sum of IoU over the targets.
-    """
-
-    rows: int = 0
-    valid: int = 0
-    unread: int = 0
-    positives: int = 0
-    negatives: int = 0
-    tp: int = 0
-    tn: int = 0
-    fp: int = 0
-    regions: int = 0
-    strict: int = 0
-    targets: int = 0
-    boxes: int = 0
-    hits: int = 0
-    iou_sum: float = 0.0
-
-
-def row_counts(scored: ScoredRow) -> Counts:
-    """The counts of a single row."""
-    task = scored.row["task"]
-    boxed = task in BOX_TASKS
-    positive, negative = CLASS_WORDS.get(task, (None, None))
-    target, label = scored.row.get("answer_label"), scored.label
-    is_positive = positive is not None and target == positive
-    is_negative = negative is not None and target == negative
-    return Counts(
-        rows=1,
-        valid=int(scored.valid),
-        unread=int(label is None),
-        positives=int(is_positive),
-        negatives=int(is_negative),
-        tp=int(is_positive and label == positive),
-        tn=int(is_negative and label == negative),
-        fp=int(is_negative and label == positive),
-        regions=int(scored.region_correct),
-        strict=int(boxed and scored.strict),
-        targets=len(scored.ious),
-        boxes=scored.boxes,
-        hits=sum(iou >= HIT for iou in scored.ious),
-        iou_sum=sum(scored.ious),
-    )
-
-
 def count(scored: Sequence[ScoredRow]) -> Counts:
     """Adds up the counts of rows of one task; IoU in the order of rows and targets."""
     if not scored:
         return Counts()
-    sums = Counts(*(sum(column) for column in zip(*map(row_counts, scored), strict=True)))
+    sums = Counts(*(sum(column) for column in zip(*(row.counts for row in scored), strict=True)))
     return sums._replace(iou_sum=sum(chain.from_iterable(row.ious for row in scored)))
 
 

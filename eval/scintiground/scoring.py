@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from benchmarks.scintiground_text import BOX_TASKS, CLASS_WORDS, TASKS, TEXT_VIEWS, region_text
 from eval.scintiground.parse import XYXY, Lenient, LenientBox, Row, is_valid, parse_lenient
@@ -12,7 +13,43 @@ from eval.scintiground.parse import XYXY, Lenient, LenientBox, Row, is_valid, pa
 HIT = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts(NamedTuple):
+    """What a task's block is made from; all counts of rows except the four of targets.
+
+    Attributes:
+        rows: Rows of the task.
+        valid: Rows with a valid output.
+        unread: Rows whose class is `None`.
+        positives: Rows whose label is the positive word.
+        negatives: Rows whose label is the negative word.
+        tp: Positives called positive.
+        tn: Negatives called negative.
+        fp: Negatives called positive.
+        regions: Rows with the right region.
+        strict: Rows that are right in every respect.
+        targets: Target boxes.
+        boxes: Targets with a box in their view.
+        hits: Targets with an IoU of at least one half.
+        iou_sum: Sum of IoU over the targets.
+    """
+
+    rows: int = 0
+    valid: int = 0
+    unread: int = 0
+    positives: int = 0
+    negatives: int = 0
+    tp: int = 0
+    tn: int = 0
+    fp: int = 0
+    regions: int = 0
+    strict: int = 0
+    targets: int = 0
+    boxes: int = 0
+    hits: int = 0
+    iou_sum: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScoredRow:
     """The published judgement of one output.
 
@@ -44,6 +81,37 @@ class ScoredRow:
         """Every target found with an IoU of at least one half, the region right and, if asked, the class."""
         found = self.region_correct and all(iou >= HIT for iou in self.ious)
         return found and (self.row["task"] == "grounding" or self.label_correct)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """The counts of this row alone, kept: report, strata and bootstrap all add them up."""
+        return row_counts(self)
+
+
+def row_counts(scored: ScoredRow) -> Counts:
+    """The counts of a single row."""
+    task = scored.row["task"]
+    boxed = task in BOX_TASKS
+    positive, negative = CLASS_WORDS.get(task, (None, None))
+    target, label = scored.row.get("answer_label"), scored.label
+    is_positive = positive is not None and target == positive
+    is_negative = negative is not None and target == negative
+    return Counts(
+        rows=1,
+        valid=int(scored.valid),
+        unread=int(label is None),
+        positives=int(is_positive),
+        negatives=int(is_negative),
+        tp=int(is_positive and label == positive),
+        tn=int(is_negative and label == negative),
+        fp=int(is_negative and label == positive),
+        regions=int(scored.region_correct),
+        strict=int(boxed and scored.strict),
+        targets=len(scored.ious),
+        boxes=scored.boxes,
+        hits=sum(iou >= HIT for iou in scored.ious),
+        iou_sum=sum(scored.ious),
+    )
 
 
 def score_row(row: Row, text: object) -> ScoredRow:
