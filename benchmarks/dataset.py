@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -13,6 +14,7 @@ from benchmarks.errors import DataError
 from benchmarks.schema import SCHEMA_VERSION, SPLITS, Record, decode_record, encode_record
 
 INFO = "dataset.json"
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,6 +65,18 @@ def write_atomic(path: Path, data: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_struct(path: Path, struct: type[S], *, what: str, fix: str) -> S:
+    """Reads a JSON file of a known type.
+
+    Raises:
+        DataError: The file does not hold it; `what` names the type in the message.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=struct)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise DataError(f"not {what}: {error}", where=str(path), fix=fix) from error
 
 
 def write_dataset(
@@ -140,10 +154,7 @@ def load_info(folder: Path) -> DatasetInfo:
             f"{folder} is not a prepared dataset: {INFO} is missing",
             fix="make one with `python -m benchmarks prepare`",
         )
-    try:
-        info = msgspec.json.decode(path.read_bytes(), type=DatasetInfo)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise DataError(f"not a dataset description: {error}", where=str(path), fix="prepare again") from error
+    info = read_struct(path, DatasetInfo, what="a dataset description", fix="prepare again")
     if info.schema_version != SCHEMA_VERSION:
         raise DataError(
             f"written with record schema {info.schema_version}, this program reads {SCHEMA_VERSION}",

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from benchmarks.dataset import read_struct
 from benchmarks.errors import DataError
 from benchmarks.schema import Answer
 
@@ -107,10 +108,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} is not a finished prediction folder: {MANIFEST} is missing",
             fix="run `python -m infer` again with the same arguments: it continues where it stopped",
         )
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise DataError(f"not a prediction manifest: {error}", where=str(path), fix="predict again") from error
+    return read_struct(path, Manifest, what="a prediction manifest", fix="predict again")
 
 
 def read_predictions(folder: Path) -> list[Prediction]:

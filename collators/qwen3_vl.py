@@ -93,7 +93,7 @@ class Qwen3VLCollator:
         prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
         targets = [self._target_ids(record) if self.targets else [] for record in records]
         for record, prompt, target, images in zip(records, prompts, targets, counts, strict=True):
-            self._check(record, Length(len(prompt) - images, images, len(target)))
+            self.check_length(record, Length(len(prompt) - images, images, len(target)))
         return {**self._pad(prompts, targets), **pixels}
 
     def measure(self, records: Sequence[Record]) -> list[Length]:
@@ -109,10 +109,6 @@ class Qwen3VLCollator:
             )
             for record, prompt, target in zip(records, prompts, targets, strict=True)
         ]
-
-    def check_length(self, record: Record, length: Length) -> None:
-        """Raises `DataError` if the sample is over a limit; images are never cut to fit."""
-        self._check(record, length)
 
     def _prompt(self, record: Record) -> str:
         messages = self.encoder.messages(record.ask())
@@ -147,10 +143,10 @@ class Qwen3VLCollator:
             if not record.images:
                 raise DataError("the record has no image", where=_where(record), fix="give at least one image")
             for image in record.images:
-                self._image_tokens(image, record)
                 # With the size, so that a record that states another one is still checked against the file.
                 key = (image.path, image.width, image.height)
                 if key not in unique:
+                    self._image_tokens(image, record)
                     unique[key] = len(opened)
                     opened.append(self.images(image, _where(record)))
                 order.append(unique[key])
@@ -178,7 +174,8 @@ class Qwen3VLCollator:
             counts.append(sum(each))
         return counts
 
-    def _check(self, record: Record, length: Length) -> None:
+    def check_length(self, record: Record, length: Length) -> None:
+        """Raises `DataError` if the sample is over a limit; images are never cut to fit."""
         if self.max_target_tokens is not None and length.target - 1 > self.max_target_tokens:
             raise DataError(
                 f"target of {length.target - 1} tokens is over batch.max_target_tokens {self.max_target_tokens}",

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.dataset import read_struct
 from benchmarks.errors import DataError
 
 RESULT_VERSION = 1
@@ -364,10 +365,7 @@ def read_result(path: Path) -> EvalResult:
     """
     if not path.is_file():
         raise DataError(f"{path} does not exist", fix="write it with `python -m eval PREDICTIONS --json FILE`")
-    try:
-        result = msgspec.json.decode(path.read_bytes(), type=EvalResult)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise DataError(f"not an evaluation result: {error}", where=str(path), fix="score again") from error
+    result = read_struct(path, EvalResult, what="an evaluation result", fix="score again")
     if result.version != RESULT_VERSION:
         raise DataError(
             f"written with result schema {result.version}, this program reads {RESULT_VERSION}",

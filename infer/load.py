@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from collators.encoder import Encoder, build_encoder, differences
 from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import ImageSource
 from infer.engines.hf import HfEngine
 from models.adapters import quiet_peft
-from models.processes import process_state
+from models.processes import process_state, quantized_device_map
 from models.provenance import ENCODER, RECIPE, base_weights_hash, read_encoder, weights_hash
 from models.registry import family_module
 from recipes.errors import RecipeError, UserError
@@ -110,10 +108,7 @@ def load_system(
                 where=str(folder / ENCODER),
                 fix="drop the overrides or recipe that change it, or pass --allow-encoder-mismatch",
             )
-    state = process_state()
-    device_map = (
-        {"": state.local_process_index} if recipe.model.quantization != "none" and torch.cuda.is_available() else None
-    )
+    device_map = quantized_device_map(recipe.model)
     base_hash = None
     if folder is not None and (folder / ADAPTER).is_file():
         _check_base(folder, recipe)
@@ -123,7 +118,7 @@ def load_system(
     else:
         model = family.load_model(source, device_map=device_map)
     if device_map is None:
-        model = model.to(state.device)
+        model = model.to(process_state().device)
     model.eval()
     own_hash = weights_hash(folder) if folder else hub_commit(model)
     return System(recipe, encoder, processor, model, weights, own_hash, base_hash)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from recipes.schema import Model
+
 if TYPE_CHECKING:
     from accelerate import PartialState
 
@@ -21,6 +23,13 @@ def process_state() -> PartialState:
 
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.cuda.is_available()
     return PartialState(cpu=True) if cpu and not uses_deepspeed() else PartialState()
+
+
+def quantized_device_map(model: Model) -> dict[str, int] | None:
+    """Where weights in 4 bits go while they are loaded: this process's GPU; `None` where nothing is special."""
+    state = process_state()
+    on_gpu = model.quantization != "none" and state.device.type == "cuda"
+    return {"": state.local_process_index} if on_gpu else None
 
 
 def uses_deepspeed() -> bool:

@@ -6,15 +6,17 @@ import hashlib
 import importlib.metadata
 import platform
 import subprocess
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
 
-from benchmarks.dataset import sha256_file, write_atomic
+from benchmarks.dataset import read_struct, sha256_file, write_atomic
 from benchmarks.errors import DataError
 from collators.encoder import Encoder
+from models.processes import process_state
 from recipes.load import dump_recipe
 from recipes.schema import Recipe
 
@@ -32,7 +34,7 @@ def environment() -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    device = torch.cuda.get_device_name() if process_state().device.type == "cuda" else "cpu"
     return {"python": platform.python_version(), "versions": versions, "device": device, **_commit()}
 
 
@@ -51,8 +53,15 @@ def weights_hash(folder: Path) -> str:
     """SHA-256 over the safetensors files of a folder, in name order."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
-        digest.update(f"{path.name} {sha256_file(path)}\n".encode())
+        stat = path.stat()
+        digest.update(f"{path.name} {_file_hash(path, stat.st_size, stat.st_mtime_ns)}\n".encode())
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _file_hash(path: Path, size: int, changed: int) -> str:  # noqa: ARG001 - size and time are the key of the cache
+    """SHA-256 of a weights file, once per process: a large base is asked for several times in a run."""
+    return sha256_file(path)
 
 
 class StoredEncoder(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +111,4 @@ def read_encoder(folder: Path) -> StoredEncoder:
         raise DataError(
             f"{path} is missing", fix="give the recipe with --recipe, or a folder made by `python -m train`"
         )
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=StoredEncoder)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise DataError(f"not an encoder description: {error}", where=str(path), fix="train again") from error
+    return read_struct(path, StoredEncoder, what="an encoder description", fix="train again")

@@ -14,7 +14,7 @@ from benchmarks.dataset import image_root
 from collators.encoder import Encoder, build_encoder
 from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import FolderImages
-from models.processes import process_state, uses_deepspeed
+from models.processes import process_state, quantized_device_map, uses_deepspeed
 from models.registry import family_module
 from recipes.errors import RecipeError
 from recipes.schema import Recipe
@@ -78,8 +78,7 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
         limit = recipe.data.validation_limit
         validation = load_measured(recipe, recipe.data.validation, collator, limit=limit, quiet=quiet)
     set_seed(recipe.train.seed)
-    on_gpu = recipe.model.quantization != "none" and state.device.type == "cuda"
-    model = family.load_model(recipe.model, device_map={"": state.local_process_index} if on_gpu else None)
+    model = family.load_model(recipe.model, device_map=quantized_device_map(recipe.model))
     family.freeze(model, recipe.freeze)
     model = family.adapt(model, recipe.adapter, seed=recipe.train.seed)
     if not uses_deepspeed():
