@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from collators.codecs.scintiground_official import official_texts
+from collators.codecs.scintiground_official import official_row, official_texts
 from eval.run import LoadedRun
 from eval.schema import PublishedReport, Stop
 from eval.scintiground.bootstrap import intervals, patients_of, replicates
@@ -42,6 +42,17 @@ def score_published(run: LoadedRun, rows: Sequence[OfficialRow]) -> PublishedRep
         bootstrap=_bootstrap(scored),
         audit_stops=audit_stops,
     )
+
+
+def selection_score(run: LoadedRun) -> float | None:
+    """The published selection score; `None` if one of its terms is not defined, or where the scorer would stop."""
+    texts = official_texts(run.records, run.predictions, run.manifest.codec)
+    try:
+        scored = [score_row(row, texts[row["task_id"]]) for row in map(official_row, run.records)]
+    except STOPS:
+        return None
+    score: float | None = report(scored)["model_selection_score"]
+    return score
 
 
 def _audit(rows: Sequence[OfficialRow], texts: dict[str, str]) -> tuple[dict[str, Any] | None, Stop | None]:

@@ -110,11 +110,18 @@ class Adapter(Section):
 
 
 class Batch(Section):
-    """How many samples a step sees.
+    """Which samples a step sees, and how they are cut into forward passes.
 
     Attributes:
         size: Samples per device and forward pass.
-        accumulation: Forward passes per optimiser step.
+        accumulation: Forward passes per optimiser step; a step has size x accumulation x processes samples.
+        max_tokens: Cut a step by tokens instead: no forward pass holds more, padding and images included; size x
+            accumulation x processes stays the number of samples per step.
+        group_by_length: Put samples of similar length into the same step, which saves padding.
+        sampler: `shuffle` shows every sample once per epoch; `balanced` shows the strata of `balance` equally often
+            within each task, in as many samples per epoch.
+        balance: What `sampler: balanced` balances: `label`, or a key of the records' strata.
+        class_weights: Weight of a record's loss by the label of its answer; 1 for labels that are not named.
         max_length: Longest sample in tokens, images included; `null` sets no limit.
         max_target_tokens: Longest target in tokens; a longer one is an error.
         overlong: What to do with a sample above a limit; `drop` counts them in the manifest.
@@ -124,6 +131,11 @@ class Batch(Section):
 
     size: Positive
     accumulation: Positive = 1
+    max_tokens: Positive | None = None
+    group_by_length: bool = False
+    sampler: Literal["shuffle", "balanced"] = "shuffle"
+    balance: str = "label"
+    class_weights: dict[str, Annotated[float, Field(gt=0)]] = {}
     max_length: Positive | None = None
     max_target_tokens: Positive | None = None
     overlong: Literal["error", "drop"] = "error"
@@ -147,7 +159,7 @@ class Train(Section):
         seed: Seed of initialisation, order and dropout.
         log_steps: Steps between log lines.
         save_steps: Steps between checkpoints; `null` saves after each epoch.
-        validate_steps: Steps between validation losses; `null` means at each checkpoint.
+        validate_steps: Steps between validations; `null` means at each checkpoint. A new best is always saved.
         keep_checkpoints: How many checkpoints stay on disk; the best one always does.
     """
 
@@ -177,6 +189,23 @@ class Train(Section):
         if self.min_learning_rate_ratio and self.schedule != "cosine":
             raise ValueError(f"min_learning_rate_ratio needs schedule: cosine, not {self.schedule}")
         return self
+
+
+class Selection(Section):
+    """Which checkpoint becomes the model.
+
+    Attributes:
+        by: `loss` takes the lowest validation loss; `score` generates answers to validation questions and takes the
+            highest selection score of the benchmark's scorer; `last` takes the last weights.
+        profile: Profile whose rule `score` follows; `published` needs a benchmark with a published scorer.
+        limit: Validation records that are answered, rounded up to whole patients or volumes; `null` takes all.
+        patience: Stop after so many validations without a new best; `null` never stops early.
+    """
+
+    by: Literal["loss", "score", "last"] = "loss"
+    profile: Literal["corrected", "published"] = "corrected"
+    limit: Positive | None = None
+    patience: Positive | None = None
 
 
 class Decoding(Section):
@@ -210,17 +239,15 @@ class Recipe(Section):
     freeze: tuple[FreezeGroup, ...] = ()
     batch: Batch
     train: Train
+    selection: Selection = Selection()
     decoding: Decoding = Decoding()
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
         if self.model.quantization == "nf4" and self.adapter.kind == "full":
             raise ValueError("model.quantization nf4 cannot be trained in full: set adapter.kind to lora")
-        save, validate = self.train.save_steps, self.train.validate_steps
-        if validate is not None and (save is None or save % validate):
-            raise ValueError(
-                f"train.save_steps {save} must be a multiple of train.validate_steps {validate}: the best is kept"
-            )
+        if self.data.validation is None and (self.selection.by == "score" or self.selection.patience is not None):
+            raise ValueError("selection needs validation records: set data.validation, or selection.by: last")
         if self.adapter.kind == "lora" and not self.adapter.roles:
             raise ValueError("adapter.roles is empty: LoRA would train nothing")
         if self.adapter.kind == "lora" and self.freeze:

@@ -10,31 +10,36 @@ from transformers import TrainingArguments
 from models.processes import process_state, uses_deepspeed
 from recipes.schema import Recipe
 
+NEVER = 1_000_000_000  # `train.callbacks.Rhythm` decides when to save and validate
 
-def training_arguments(recipe: Recipe, out: Path, *, quiet: bool) -> TrainingArguments:
+
+def training_arguments(recipe: Recipe, out: Path, *, steps: int, quiet: bool) -> TrainingArguments:
     """The Trainer's settings for a recipe.
+
+    Batches, accumulation, validation and the moments of saving are ours (train.plan, train.callbacks): to the
+    Trainer a run is one epoch of `steps` batches.
 
     Args:
         recipe: The run.
         out: Run folder; checkpoints go to `out/checkpoints`.
+        steps: Optimiser steps in all.
         quiet: No progress bar (all ranks but the first).
     """
-    train, batch = recipe.train, recipe.batch
-    validated = recipe.data.validation is not None
+    train = recipe.train
+    best = best_metric(recipe)
     on_cpu = process_state().device.type == "cpu"
     return TrainingArguments(
         output_dir=str(out / "checkpoints"),
-        per_device_train_batch_size=batch.size,
-        per_device_eval_batch_size=batch.size,
-        gradient_accumulation_steps=batch.accumulation,
+        per_device_train_batch_size=recipe.batch.size,  # read by DeepSpeed only
+        gradient_accumulation_steps=1,
         learning_rate=train.learning_rate,
         weight_decay=train.weight_decay,
         adam_beta1=train.betas[0],
         adam_beta2=train.betas[1],
         adam_epsilon=train.epsilon,
         max_grad_norm=train.clip_norm,
-        num_train_epochs=train.epochs or 1.0,
-        max_steps=train.max_steps or -1,
+        max_steps=steps,
+        ignore_data_skip=True,
         warmup_steps=train.warmup_steps,
         **_schedule(recipe),
         bf16=train.precision == "bf16",
@@ -46,18 +51,14 @@ def training_arguments(recipe: Recipe, out: Path, *, quiet: bool) -> TrainingArg
         logging_steps=train.log_steps,
         logging_first_step=True,
         logging_nan_inf_filter=False,
-        save_strategy="steps" if train.save_steps else "epoch",
-        save_steps=train.save_steps or 500,
+        save_strategy="steps",
+        save_steps=NEVER,
         save_total_limit=train.keep_checkpoints,
-        eval_strategy=_validation_strategy(recipe),
-        eval_steps=train.validate_steps or train.save_steps,
-        load_best_model_at_end=validated,
-        metric_for_best_model="eval_loss" if validated else None,
-        greater_is_better=False if validated else None,
-        prediction_loss_only=True,
-        dataloader_num_workers=batch.workers,
-        dataloader_persistent_workers=batch.workers > 0,
-        dataloader_pin_memory=not on_cpu,
+        eval_strategy="no" if recipe.data.validation is None else "steps",
+        eval_steps=NEVER,
+        load_best_model_at_end=best is not None,
+        metric_for_best_model=best,
+        greater_is_better=None if best is None else best == "eval_score",
         remove_unused_columns=False,
         label_names=["labels"],
         ddp_find_unused_parameters=False,
@@ -76,7 +77,8 @@ def _schedule(recipe: Recipe) -> dict[str, Any]:
     return {"lr_scheduler_type": "linear"}
 
 
-def _validation_strategy(recipe: Recipe) -> str:
-    if recipe.data.validation is None:
-        return "no"
-    return "steps" if recipe.train.validate_steps or recipe.train.save_steps else "epoch"
+def best_metric(recipe: Recipe) -> str | None:
+    """The validation metric that decides on the best checkpoint; `None` keeps the last weights."""
+    if recipe.data.validation is None or recipe.selection.by == "last":
+        return None
+    return f"eval_{recipe.selection.by}"

@@ -14,6 +14,7 @@ from benchmarks.loading import RecordDataset, check_disjoint, load_split
 from benchmarks.schema import Record
 from collators.qwen3_vl import Length, Qwen3VLCollator
 from recipes.schema import Recipe
+from train.plan import Sample
 
 CHUNK = 256
 
@@ -25,11 +26,13 @@ class Measured:
     Attributes:
         records: Map-style dataset of records, over-long ones left out.
         lengths: Token counts of each record.
+        samples: The same for the plan, with loss weight and stratum.
         dropped: Ids left out because they were over a limit (`batch.overlong: drop`).
     """
 
     records: Subset[Record]
     lengths: list[Length]
+    samples: list[Sample]
     dropped: list[str]
 
     @property
@@ -48,6 +51,7 @@ def load_measured(recipe: Recipe, split: str, collator: Qwen3VLCollator, *, limi
     count = len(records) if limit is None else min(limit, len(records))
     keep: list[int] = []
     lengths: list[Length] = []
+    samples: list[Sample] = []
     dropped: list[str] = []
     with tqdm(total=count, desc=f"measuring {split}", unit="record", disable=quiet) as bar:
         for start in range(0, count, CHUNK):
@@ -56,6 +60,7 @@ def load_measured(recipe: Recipe, split: str, collator: Qwen3VLCollator, *, limi
                 if _fits(recipe, collator, record, length):
                     keep.append(start + offset)
                     lengths.append(length)
+                    samples.append(_sample(recipe, record, length))
                 else:
                     dropped.append(record.id)
             bar.update(len(chunk))
@@ -64,7 +69,25 @@ def load_measured(recipe: Recipe, split: str, collator: Qwen3VLCollator, *, limi
             f"split {split} has no record to use", where=recipe.data.dataset, fix="raise the limits or prepare it"
         )
     subset: Subset[Record] = Subset(records, keep)  # type: ignore[arg-type]  # RecordDataset is torch-free
-    return Measured(subset, lengths, dropped)
+    return Measured(subset, lengths, samples, dropped)
+
+
+def _sample(recipe: Recipe, record: Record, length: Length) -> Sample:
+    """What the plan needs of a record.
+
+    Raises:
+        DataError: `batch.balance` names a stratum that the record does not have.
+    """
+    batch, label = recipe.batch, record.target.label
+    stratum = label if batch.balance == "label" else record.strata.get(batch.balance)
+    if batch.sampler == "balanced" and batch.balance != "label" and stratum is None:
+        raise DataError(
+            f"the record has no stratum {batch.balance!r}; it has {', '.join(record.strata) or 'none'}",
+            where=f"record {record.id} ({record.source.file} row {record.source.row})",
+            fix="name another one as batch.balance, or `label`",
+        )
+    weight = batch.class_weights.get(label, 1.0) if label is not None else 1.0
+    return Sample(tokens=length.total, target=length.target, weight=weight, stratum=stratum, task=record.task)
 
 
 def _fits(recipe: Recipe, collator: Qwen3VLCollator, record: Record, length: Length) -> bool:

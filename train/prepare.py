@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from models.registry import family_module
 from recipes.errors import RecipeError
 from recipes.schema import Recipe
 from train.data import Measured, check_splits, describe, load_measured
+from train.plan import Plan
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
@@ -40,6 +42,7 @@ class Prepared:
         model: Adapted model.
         parameters: Group -> (trainable, all) parameter counts; ZeRO-3 leaves nothing to count later.
         trainable: Names of the trainable parameters.
+        schedule: Which samples make up which step.
         steps: Optimiser steps of the whole run.
     """
 
@@ -52,6 +55,7 @@ class Prepared:
     model: PreTrainedModel
     parameters: dict[str, tuple[int, int]]
     trainable: list[str]
+    schedule: Plan
     steps: int
 
 
@@ -77,6 +81,7 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
     if recipe.data.validation is not None:
         limit = recipe.data.validation_limit
         validation = load_measured(recipe, recipe.data.validation, collator, limit=limit, quiet=quiet)
+    schedule = Plan(train.samples, recipe.batch, seed=recipe.train.seed, processes=state.num_processes)
     set_seed(recipe.train.seed)
     model = family.load_model(recipe.model, device_map=quantized_device_map(recipe.model))
     family.freeze(model, recipe.freeze)
@@ -93,7 +98,8 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
         model=model,
         parameters=family.trainable_by_group(model),
         trainable=sorted(name for name, parameter in model.named_parameters() if parameter.requires_grad),
-        steps=_steps(recipe, len(train.lengths), state.num_processes),
+        schedule=schedule,
+        steps=_steps(recipe, schedule),
     )
     for line in plan(prepared, state.num_processes):
         say(line)
@@ -112,20 +118,17 @@ def plan(prepared: Prepared, processes: int) -> list[str]:
     lines.append(describe(prepared.train, f"train ({recipe.data.train})"))
     if prepared.validation is not None:
         lines.append(describe(prepared.validation, f"validation ({recipe.data.validation})"))
-    step = recipe.batch.size * recipe.batch.accumulation * processes
+    schedule = prepared.schedule
     lines.append(
-        f"{prepared.steps:,} steps of {step} samples ({recipe.batch.size} x {recipe.batch.accumulation} accumulated x "
-        f"{processes} processes), {-(-len(prepared.train.lengths) // step):,} steps per epoch"
+        f"{prepared.steps:,} steps of {schedule.per_step} samples ({recipe.batch.size} x {recipe.batch.accumulation} "
+        f"accumulated x {processes} processes), {schedule.steps_per_epoch:,} steps per epoch; longest sample first"
     )
     return lines
 
 
-def _steps(recipe: Recipe, samples: int, processes: int) -> int:
+def _steps(recipe: Recipe, schedule: Plan) -> int:
     """Optimiser steps of the run; the last, smaller group of an epoch is a step too."""
-    if recipe.train.max_steps is not None:
-        return recipe.train.max_steps
-    per_epoch = -(-samples // (recipe.batch.size * recipe.batch.accumulation * processes))
-    return -int(-per_epoch * (recipe.train.epochs or 1) // 1)
+    return recipe.train.max_steps or math.ceil(schedule.steps_per_epoch * (recipe.train.epochs or 1))
 
 
 def _check_launch(recipe: Recipe) -> None:

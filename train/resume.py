@@ -94,6 +94,12 @@ def read_state(checkpoint: Path) -> TrainerState:
     return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE))
 
 
+def is_over(state: TrainerState, steps: int) -> bool:
+    """Whether nothing is left to train at a checkpoint: it is the last step's, or the run was stopped early there."""
+    control = state.stateful_callbacks.get("TrainerControl", {}).get("args", {})
+    return state.global_step >= steps or bool(control.get("should_training_stop"))
+
+
 def finish_from(checkpoint: Path, folder: Path) -> TrainerState:
     """Makes the model folder of a run that was stopped after its last step, from its best checkpoint.
 

@@ -7,9 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from torch.utils.tensorboard import SummaryWriter
 from transformers import TrainerState
-from transformers.integrations import TensorBoardCallback
 
 from benchmarks.dataset import load_info, write_atomic
 from benchmarks.locking import locked
@@ -17,10 +15,13 @@ from models.processes import process_state
 from models.provenance import weights_hash, write_encoder
 from recipes.schema import Recipe
 from train.arguments import training_arguments
+from train.callbacks import callbacks
+from train.loader import StepLoader
 from train.outputs import MANIFEST, MODEL, write_card, write_manifest
 from train.prepare import Prepared, Say, prepare
-from train.resume import claim, finish_from, newest_checkpoint, read_state
-from train.trainer import GroundedTrainer, StopOnNaN, TrainingError
+from train.resume import claim, finish_from, is_over, newest_checkpoint, read_state
+from train.trainer import GroundedTrainer, TrainingError
+from train.validation import validation
 
 
 def run(recipe: Recipe, out: Path, say: Say) -> Path:
@@ -58,29 +59,45 @@ def run(recipe: Recipe, out: Path, say: Say) -> Path:
 
 
 def _train(prepared: Prepared, out: Path, resume: Path | None, say: Say) -> None:
-    main = process_state().is_main_process
     started = time.monotonic()
     folder = out / MODEL
     if resume is not None:
         say(f"continuing from {resume.name}")
-    if resume is not None and read_state(resume).global_step >= prepared.steps:
-        if main:
+    if resume is not None and is_over(read_state(resume), prepared.steps):
+        if process_state().is_main_process:
             _write(prepared, out, finish_from(resume, folder), time.monotonic() - started)
         return
-    trainer = GroundedTrainer(
-        prepared.recipe,
-        prepared.model,
-        args=training_arguments(prepared.recipe, out, quiet=not main),
-        train_dataset=prepared.train.records,
-        eval_dataset=prepared.validation.records if prepared.validation else None,
-        data_collator=prepared.collator,
-        processing_class=prepared.processor,
-        callbacks=[StopOnNaN(), *_curves(out, main=main)],
-    )
+    trainer = _trainer(prepared, out, first=0 if resume is None else read_state(resume).global_step)
     trainer.train(resume_from_checkpoint=str(resume) if resume is not None else None)
     trainer.save_model(str(folder))
-    if main:
+    if process_state().is_main_process:
         _write(prepared, out, trainer.state, time.monotonic() - started)
+
+
+def _trainer(prepared: Prepared, out: Path, *, first: int) -> GroundedTrainer:
+    """The Trainer over the steps after `first`."""
+    recipe, state = prepared.recipe, process_state()
+    steps = StepLoader(
+        prepared.schedule,
+        prepared.train.records,
+        prepared.collator,
+        rank=state.process_index,
+        first=first,
+        total=prepared.steps,
+        workers=recipe.batch.workers,
+        pin=state.device.type == "cuda",
+    )
+    main = state.is_main_process
+    return GroundedTrainer(
+        recipe,
+        prepared.model,
+        steps,
+        validate=validation(prepared, out),
+        eval_dataset=prepared.validation.records if prepared.validation else None,
+        args=training_arguments(recipe, out, steps=prepared.steps, quiet=not main),
+        processing_class=prepared.processor,
+        callbacks=callbacks(prepared, out, first=first, main=main),
+    )
 
 
 def _write(prepared: Prepared, out: Path, state: TrainerState, seconds: float) -> None:
@@ -94,11 +111,6 @@ def _write(prepared: Prepared, out: Path, state: TrainerState, seconds: float) -
     history = [json.dumps(entry) for entry in state.log_history]
     write_atomic(out / "history.jsonl", ("\n".join(history) + "\n").encode())
     write_manifest(out / MANIFEST, prepared.recipe, prepared.encoder, facts | {"weights_hash": weights_hash(folder)})
-
-
-def _curves(out: Path, *, main: bool) -> list[TensorBoardCallback]:
-    """TensorBoard curves under `out/tensorboard`, written by the main process."""
-    return [TensorBoardCallback(SummaryWriter(log_dir=str(out / "tensorboard")))] if main else []
 
 
 def _facts(prepared: Prepared, state: TrainerState, seconds: float) -> dict[str, Any]:

@@ -1,18 +1,26 @@
-"""The Hugging Face Trainer with our loss, and the callback that stops on a loss that is not a number."""
+"""The Hugging Face Trainer, fed whole optimiser steps from the plan, with our loss."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from torch import Tensor, nn
+from transformers import Trainer, TrainerControl
 
 from recipes.errors import UserError
 from recipes.schema import Recipe
-from train.loss import one_per_sample, supervised_loss
+from train.loader import StepBatches, StepLoader
+from train.loss import summed_loss
 from train.optimizer import muon_with_adamw
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+Validate = Callable[[nn.Module, "Accelerator", int], dict[str, float]]
 
 
 class TrainingError(UserError):
@@ -20,55 +28,114 @@ class TrainingError(UserError):
 
 
 class GroundedTrainer(Trainer):  # type: ignore[misc]
-    """Trainer that counts tokens or samples over a whole optimiser step, as the recipe's reduction says."""
+    """Trainer whose batches are whole optimiser steps, cut into forward passes by the plan.
 
-    def __init__(self, recipe: Recipe, model: torch.nn.Module, **arguments: Any) -> None:
+    The Trainer sees one long epoch of one batch per step; the plan knows the passes over the data. Accumulation
+    happens here, so that the divisor of a step's loss is that of the whole step and passes may differ in size.
+
+    Args:
+        recipe: The recipe.
+        model: Adapted model.
+        steps: The steps of this process.
+        validate: Called with the wrapped model, the accelerator and the step; returns metrics named `eval_...`.
+        arguments: Further arguments of the Trainer.
+    """
+
+    def __init__(
+        self, recipe: Recipe, model: nn.Module, steps: StepLoader, *, validate: Validate | None, **arguments: Any
+    ) -> None:
         if recipe.train.optimizer == "muon":
             arguments["optimizers"] = (muon_with_adamw(model, recipe.train), None)
-        super().__init__(model=model, compute_loss_func=supervised_loss(recipe.batch.loss_reduction), **arguments)
-        self._per_sample = recipe.batch.loss_reduction == "sample"
+        super().__init__(model=model, **arguments)
+        self._steps = steps
+        self._validate = validate
+        self._reduction = recipe.batch.loss_reduction
+        self.loss_is_scaled_for_ga = True  # divided by the whole step's items in `compute_loss`
 
-    def training_step(self, model: torch.nn.Module, inputs: dict[str, Tensor], *arguments: Any) -> Tensor:
-        """One forward and backward pass; running out of memory says what was in it and what helps."""
-        shape = tuple(inputs["input_ids"].shape)
-        patches = len(inputs["pixel_values"])
+    def get_train_dataloader(self) -> StepLoader:
+        """The plan's steps; every process reads its own part, so nothing is sharded here."""
+        return self._steps
+
+    def training_step(self, model: nn.Module, inputs: StepBatches, num_items_in_batch: None = None) -> Tensor:  # noqa: ARG002
+        """All forward and backward passes of one step; gradients are exchanged in the last one."""
+        total = torch.zeros((), device=self.args.device)
+        for number, batch in enumerate(inputs.batches, start=1):
+            with self._exchanging(model, last=number == inputs.passes), self._explained(batch):
+                total += super().training_step(model, batch, inputs.items)
+        return total
+
+    def _get_num_items_in_batch(self, batch_samples: list[StepBatches], device: torch.device) -> None:
+        """Nothing to count: the plan knows what a step holds."""
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,  # noqa: ARG002, FBT001, FBT002 - the Trainer's signature; never asked for
+        num_items_in_batch: float = 1.0,
+    ) -> Tensor:
+        """This batch's share of the step's loss; the mean over processes of the summed shares is the step's loss."""
+        labels, weights = inputs.pop("labels"), inputs.pop("weights")
+        logits: Tensor = model(**inputs).logits
+        loss = summed_loss(logits, labels, weights, self._reduction)
+        share: Tensor = loss * self.accelerator.num_processes / num_items_in_batch
+        return share
+
+    @contextmanager
+    def _exchanging(self, model: nn.Module, *, last: bool) -> Iterator[None]:
+        """Lets processes exchange gradients in the last pass only; DeepSpeed is told so by `sync_gradients`."""
+        self.accelerator.gradient_state._set_sync_gradients(last)
+        if last:
+            yield
+        else:
+            with self.accelerator.no_sync(model):
+                yield
+
+    @contextmanager
+    def _explained(self, batch: dict[str, Tensor]) -> Iterator[None]:
+        """Running out of memory says what was in the batch and what helps."""
+        shape, patches = tuple(batch["input_ids"].shape), len(batch["pixel_values"])
         try:
-            return super().training_step(model, inputs, *arguments)  # type: ignore[no-any-return]
+            yield
         except torch.OutOfMemoryError as error:
             raise TrainingError(
                 f"out of memory on a batch of {shape[0]} samples of {shape[1]} tokens with {patches} image patches",
                 where=f"step {self.state.global_step + 1}",
-                fix="lower batch.size (and raise batch.accumulation), set train.gradient_checkpointing, lower "
-                "images.max_pixels, or use model.quantization: nf4; give another --out, the recipe changes",
+                fix="lower batch.size (and raise batch.accumulation) or batch.max_tokens, set "
+                "train.gradient_checkpointing, lower images.max_pixels, or use model.quantization: nf4; "
+                "give another --out, the recipe changes",
             ) from error
 
-    def _get_num_items_in_batch(
-        self, batch_samples: list[dict[str, Tensor]], device: torch.device
-    ) -> Tensor | int | None:
-        """What the step's loss is divided by, summed over its parts and processes."""
-        if self._per_sample:
-            batch_samples = [{"labels": one_per_sample(batch["labels"])} for batch in batch_samples]
-        return super()._get_num_items_in_batch(batch_samples, device)  # type: ignore[no-any-return]
+    def evaluate(self, *arguments: Any, **keywords: Any) -> dict[str, float]:  # noqa: ARG002 - the recipe says what
+        """Our validation in place of the Trainer's, which counts samples twice on several processes."""
+        assert self._validate is not None, "the Trainer is not told to evaluate without validation"
+        metrics = self._validate(self.model_wrapped, self.accelerator, self.state.global_step)
+        self.log(dict(metrics))
+        self.control: TrainerControl = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: None) -> bool:
+        """A new best is saved at once, so that the best checkpoint is always there."""
+        best: bool = super()._determine_best_metric(metrics, trial)
+        self.control.should_save |= best
+        return best
+
+    def floating_point_ops(self, inputs: StepBatches) -> float:  # noqa: ARG002
+        """Not counted per step."""
+        return 0.0
+
+    def _save_checkpoint(self, model: nn.Module, trial: None) -> None:
+        """A checkpoint never holds weights that a loss that is not a number may have spoilt."""
+        check_finite(float(self._tr_loss), "loss", self.state.global_step, self.args.output_dir)
+        super()._save_checkpoint(model, trial)
 
 
-class StopOnNaN(TrainerCallback):  # type: ignore[misc]
-    """Ends the run with a message at the first logged loss that is not finite."""
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002 - the callback's signature
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,  # noqa: ARG002
-    ) -> None:
-        """Checks `loss` and `eval_loss` of a log line."""
-        for key in ("loss", "eval_loss"):
-            value = (logs or {}).get(key)
-            if value is not None and not math.isfinite(value):
-                raise TrainingError(
-                    f"{key} is {value} at step {state.global_step}",
-                    where=str(args.output_dir),
-                    fix="lower train.learning_rate, or use train.precision bf16 or fp32 instead of fp16; "
-                    "the checkpoints written before are kept",
-                )
+def check_finite(value: float, name: str, step: int, where: str) -> None:
+    """Raises `TrainingError` for a loss that is not a number."""
+    if not math.isfinite(value):
+        raise TrainingError(
+            f"{name} is {value} at step {step}",
+            where=where,
+            fix="lower train.learning_rate, or use train.precision bf16 or fp32 instead of fp16; "
+            "the checkpoints written before are kept",
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,9 @@ from collators.qwen3_vl import IGNORE, Qwen3VLCollator
 from collators.sources import FolderImages
 from models.qwen3_vl import adapt, load_model, load_processor
 from train.arguments import training_arguments
-from train.loss import one_per_sample, supervised_loss
+from train.loader import StepLoader
+from train.loss import summed_loss
+from train.plan import Plan, Sample
 from train.trainer import GroundedTrainer
 
 
@@ -38,17 +39,18 @@ def collator_for(recipe, data, *, targets=True):
 def gradients(recipe, data, out: Path, records):
     """Gradients of the first two optimiser steps of a run."""
     model = adapt(load_model(recipe.model), recipe.adapter, seed=0)
+    collator = collator_for(recipe, data)
+    weights = recipe.batch.class_weights
+    samples = [
+        Sample(tokens=length.total, target=length.target, weight=weights.get(record.target.label or "", 1.0))
+        for record, length in zip(records, collator.measure(records), strict=True)
+    ]
+    plan = Plan(samples, recipe.batch, seed=recipe.train.seed, processes=1)
+    total = recipe.train.max_steps
+    steps = StepLoader(plan, records, collator, rank=0, first=0, total=total, workers=0, pin=False)
     keep = KeepGradients()
-    trainer = GroundedTrainer(
-        recipe,
-        model,
-        args=training_arguments(recipe, out, quiet=True),
-        train_dataset=records,
-        eval_dataset=records[:2],
-        data_collator=collator_for(recipe, data),
-        callbacks=[keep],
-    )
-    trainer.train()
+    arguments = training_arguments(recipe, out, steps=total, quiet=True)
+    GroundedTrainer(recipe, model, steps, validate=None, args=arguments, callbacks=[keep]).train()
     return keep.steps
 
 
@@ -58,22 +60,26 @@ def distance(a, b):
 
 @pytest.mark.parametrize("reduction", ["token", "sample"])
 def test_gradients_do_not_depend_on_the_split_of_a_step(reduction, make_recipe, phantom_data, tmp_path):
-    records = list(read_records(phantom_data, "train"))[:16]
+    records = list(read_records(phantom_data, "train"))[:19]  # the last step of the epoch has 3
     runs = {}
-    for size, accumulation in ((8, 1), (1, 8), (2, 4)):
+    for size, accumulation, more in ((8, 1, ()), (1, 8, ()), (2, 4, ()), (8, 1, ("batch.max_tokens=160",))):
         recipe = make_recipe(
             f"batch.size={size}",
             f"batch.accumulation={accumulation}",
             f"batch.loss_reduction={reduction}",
-            "train.max_steps=2",
+            "batch.class_weights={'yes': 3.0, abnormal: 2.0}",
+            "train.max_steps=3",
             "train.clip_norm=1.0e+9",
             "adapter.dropout=0.0",
+            "data.validation=null",
+            *more,
         )
-        runs[size] = gradients(recipe, phantom_data, tmp_path / str(size), records)
-    assert len(runs[8]) == 2
-    for size in (1, 2):
-        for step, reference in zip(runs[size], runs[8], strict=True):
-            assert distance(step, reference) < 1e-5
+        runs[size, more] = gradients(recipe, phantom_data, tmp_path / f"{size}{len(more)}", records)
+    reference, *others = runs.values()
+    assert len(reference) == 3
+    for other in others:
+        for step, expected in zip(other, reference, strict=True):
+            assert distance(step, expected) < 1e-5
 
 
 def test_the_two_reductions_differ(make_recipe, phantom_data, tmp_path):
@@ -81,7 +87,13 @@ def test_the_two_reductions_differ(make_recipe, phantom_data, tmp_path):
     records = list(read_records(phantom_data, "train"))[:16]
     token, sample = (
         gradients(
-            make_recipe("batch.size=8", f"batch.loss_reduction={r}", "train.max_steps=1", "train.clip_norm=1.0e+9"),
+            make_recipe(
+                "batch.size=8",
+                f"batch.loss_reduction={r}",
+                "train.max_steps=1",
+                "train.clip_norm=1.0e+9",
+                "data.validation=null",
+            ),
             phantom_data,
             tmp_path / r,
             records,
@@ -92,15 +104,16 @@ def test_the_two_reductions_differ(make_recipe, phantom_data, tmp_path):
 
 
 def test_a_step_averages_over_its_tokens_or_samples():
-    """Two samples of 1 and 3 target tokens with token losses 4 and 0: 1.0 by token, 2.0 by sample."""
+    """Pitfall 24. Two samples of 1 and 3 target tokens with token losses 4 and 0: 1.0 by token, 2.0 by sample."""
     labels = torch.tensor([[IGNORE, IGNORE, IGNORE, 1], [IGNORE, 0, 0, 0]])
     high = torch.tensor([0.0, -float(torch.tensor(4.0).exp().sub(1).log())])  # cross-entropy of class 1 is 4
     certain = torch.tensor([200.0, -200.0])
     logits = torch.stack([high, certain, certain, certain])
-    outputs = SimpleNamespace(logits=logits)
-    assert float(supervised_loss("token")(outputs, labels, num_items_in_batch=4)) == pytest.approx(1.0)
-    assert float(supervised_loss("sample")(outputs, labels, num_items_in_batch=2)) == pytest.approx(2.0)
-    assert int((one_per_sample(labels) != IGNORE).sum()) == 2
+    one = torch.ones(2)
+    assert float(summed_loss(logits, labels, one, "token")) / 4 == pytest.approx(1.0)
+    assert float(summed_loss(logits, labels, one, "sample")) / 2 == pytest.approx(2.0)
+    assert float(summed_loss(logits, labels, torch.tensor([3.0, 1.0]), "token")) == pytest.approx(12.0)
+    assert float(summed_loss(logits, labels, torch.tensor([0.0, 1.0]), "sample")) == pytest.approx(0.0)
 
 
 def test_head_at_targets_equals_full_head(make_recipe, phantom_data):
@@ -109,7 +122,8 @@ def test_head_at_targets_equals_full_head(make_recipe, phantom_data):
     batch = collator_for(recipe, phantom_data)(records)
     model = load_model(recipe.model)
     labels, keep = batch.pop("labels"), batch.pop("logits_to_keep")
-    few = supervised_loss("token")(model(**batch, logits_to_keep=keep), labels)
+    tokens = (labels != IGNORE).sum()
+    few = summed_loss(model(**batch, logits_to_keep=keep).logits, labels, torch.ones(6), "token") / tokens
     logits = model(**batch).logits
     full = functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORE)
     assert abs(few.item() - full.item()) < 1e-6
@@ -124,12 +138,12 @@ def test_loss_does_not_depend_on_padding(make_recipe, phantom_data):
     short, long = records[0], records[-1]
     collator = collator_for(recipe, phantom_data)
     model = load_model(recipe.model)
-    loss = supervised_loss("token")
 
     def total(batch_records):
         batch = collator(batch_records)
         labels = batch.pop("labels")
-        return float(loss(model(**batch), labels, num_items_in_batch=1))
+        with torch.no_grad():
+            return float(summed_loss(model(**batch).logits, labels, torch.ones(len(labels)), "token"))
 
     assert collator([short])["input_ids"].shape[1] < collator([short, long])["input_ids"].shape[1]
     assert total([short]) + total([long]) == pytest.approx(total([short, long]), rel=1e-5)

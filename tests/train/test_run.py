@@ -17,6 +17,7 @@ from benchmarks.locking import locked
 from infer.load import load_system
 from models.provenance import read_encoder
 from recipes.errors import RecipeError
+from train import callbacks
 from train import run as train_run
 from train.prepare import prepare
 from train.run import run
@@ -104,7 +105,7 @@ def test_interrupted_run_ends_with_the_same_weights(step, finished, tmp_path, mo
     recipe, _, straight, _ = finished
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(train_run, "StopOnNaN", lambda: StopAt(step))
+        patch.setattr(callbacks, "StopOnNaN", lambda: StopAt(step))
         with pytest.raises(Stopped):
             run(recipe, out, silent)
     lines: list[str] = []
@@ -237,7 +238,7 @@ def test_muon_run_resumes_bit_equal(make_recipe, tmp_path, monkeypatch):
     recipe = make_recipe("adapter.kind=full", "train.optimizer=muon", "train.max_steps=4")
     straight = run(recipe, tmp_path / "straight", silent)
     with monkeypatch.context() as patch:
-        patch.setattr(train_run, "StopOnNaN", lambda: StopAt(3))
+        patch.setattr(callbacks, "StopOnNaN", lambda: StopAt(3))
         with pytest.raises(Stopped):
             run(recipe, tmp_path / "resumed", silent)
     resumed = run(recipe, tmp_path / "resumed", silent)

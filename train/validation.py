@@ -1,0 +1,183 @@
+"""Validation during training: the loss over a split, and generated answers scored by the benchmark."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from benchmarks.dataset import image_root, load_info, read_records
+from benchmarks.errors import DataError
+from benchmarks.predictions import PREDICTIONS, Manifest, read_manifest, read_predictions
+from benchmarks.schema import Record
+from collators.qwen3_vl import Qwen3VLCollator
+from collators.sources import FolderImages
+from eval.run import LoadedRun, join
+from eval.selection import select
+from infer.engines.hf import HfEngine
+from infer.predict import Job, predict
+from models.processes import process_state
+from train.loader import batches
+from train.loss import summed_loss
+from train.plan import Sample, cut_step
+from train.prepare import Prepared
+from train.trainer import Validate
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from transformers import PreTrainedModel
+
+FOLDER = "validation"
+
+
+def validation_loss(prepared: Prepared, model: nn.Module, accelerator: Accelerator) -> float:
+    """The recipe's loss over the whole validation split, each sample once whatever the number of processes.
+
+    Class weights are left out: they are a means of training, not what is wanted.
+    """
+    split, recipe = prepared.validation, prepared.recipe
+    assert split is not None
+    samples = [Sample(tokens=length.total, target=length.target) for length in split.lengths]
+    step = cut_step(range(len(samples)), samples, recipe.batch, processes=accelerator.num_processes)
+    stream = batches(
+        split.records,
+        prepared.collator,
+        iter(step.parts[accelerator.process_index]),
+        workers=recipe.batch.workers,
+        pin=accelerator.device.type == "cuda",
+    )
+    total = torch.zeros((), device=accelerator.device)
+    model.eval()
+    with torch.no_grad():
+        for batch in stream:
+            moved = {key: value.to(accelerator.device) for key, value in batch.items()}
+            labels, weights = moved.pop("labels"), moved.pop("weights")
+            total += summed_loss(model(**moved).logits, labels, weights, recipe.batch.loss_reduction)
+    return float(accelerator.reduce(total, reduction="sum")) / step.items
+
+
+class GenerativeValidation:
+    """Answers validation questions with the model as it is and scores them like a finished run.
+
+    Args:
+        prepared: The run.
+        out: Run folder; predictions go to `out/validation/step-N`.
+    """
+
+    def __init__(self, prepared: Prepared, out: Path) -> None:
+        recipe = prepared.recipe
+        assert recipe.data.validation is not None
+        self.prepared = prepared
+        self.out = out / FOLDER
+        self.data = Path(recipe.data.dataset)
+        self.split = recipe.data.validation
+        self.records = subset(list(read_records(self.data, self.split)), recipe.selection.limit)
+
+    def __call__(self, model: PreTrainedModel, step: int) -> dict[str, float]:
+        """Returns `eval_score` and the headline metrics.
+
+        Raises:
+            DataError: The score is not defined on these records.
+        """
+        folder = self.out / f"step-{step:06d}"
+        state = process_state()
+        if state.is_main_process:
+            shutil.rmtree(folder, ignore_errors=True)  # an interrupted run's, made with weights that are gone
+        state.wait_for_everyone()
+        self._predict(model, folder, step)
+        recipe = self.prepared.recipe
+        score, metrics = select(self._load(folder), recipe.selection.profile)
+        if score is None:
+            raise DataError(
+                f"the selection score of {len(self.records)} validation records is not defined: a class or a task has "
+                "no record among them",
+                where=str(folder),
+                fix="raise selection.limit, or set selection.by: loss",
+            )
+        return {"eval_score": score, **{f"eval_{name}": value for name, value in metrics.items()}}
+
+    def _predict(self, model: PreTrainedModel, folder: Path, step: int) -> None:
+        prepared, decoding = self.prepared, self.prepared.recipe.decoding
+        images = FolderImages(image_root(self.data))
+        collator = Qwen3VLCollator(prepared.encoder, prepared.processor, images, targets=False)
+        cache, configured = model.config.use_cache, model.generation_config
+        model.eval()
+        try:
+            job = Job(
+                records=self.records,
+                decode=prepared.encoder.decode,
+                out=folder,
+                block=decoding.batch_size,
+                settings={"step": step},
+            )
+            predict(
+                job,
+                lambda: HfEngine(model, collator, max_new_tokens=decoding.max_new_tokens),
+                lambda seconds, _: self._manifest(step, seconds),
+            )
+        finally:
+            model.config.use_cache, model.generation_config = cache, configured
+
+    def _manifest(self, step: int, seconds: float) -> Manifest:
+        recipe = self.prepared.recipe
+        return Manifest(
+            name=f"{recipe.name} step {step}",
+            dataset=str(self.data),
+            dataset_hash=load_info(self.data).content_hash,
+            split=self.split,
+            records=len(self.records),
+            engine="hf",
+            codec=recipe.codec,
+            encoder_fingerprint=self.prepared.encoder.fingerprint,
+            timing={"seconds": round(seconds, 2)},
+        )
+
+    def _load(self, folder: Path) -> LoadedRun:
+        return LoadedRun(
+            name=folder.name,
+            folder=folder,
+            data=self.data,
+            manifest=read_manifest(folder),
+            info=load_info(self.data),
+            records=tuple(self.records),
+            predictions=join(self.records, read_predictions(folder), where=folder / PREDICTIONS),
+        )
+
+
+def validation(prepared: Prepared, out: Path) -> Validate | None:
+    """What the Trainer calls to validate: the loss, and the score if the recipe selects by it."""
+    if prepared.validation is None:
+        return None
+    generative = GenerativeValidation(prepared, out) if prepared.recipe.selection.by == "score" else None
+
+    def validate(model: nn.Module, accelerator: Accelerator, step: int) -> dict[str, float]:
+        metrics = {"eval_loss": validation_loss(prepared, model, accelerator)}
+        if generative is not None:
+            metrics |= generative(accelerator.unwrap_model(model), step)
+        return metrics
+
+    return validate
+
+
+def subset(records: Sequence[Record], limit: int | None) -> list[Record]:
+    """About `limit` records, whole patients or volumes in a fixed random order, in dataset order; `None` takes all."""
+    if limit is None or limit >= len(records):
+        return list(records)
+    groups: dict[str, int] = {}
+    for record in records:
+        groups[record.group] = groups.get(record.group, 0) + 1
+    names = sorted(groups)
+    random.Random("validation subset").shuffle(names)
+    chosen: set[str] = set()
+    taken = 0
+    for name in names:
+        if taken >= limit:
+            break
+        chosen.add(name)
+        taken += groups[name]
+    return [record for record in records if record.group in chosen]
