@@ -35,7 +35,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         invalid: Why the text could not be decoded (then `answer` is absent).
         finish: `stop`, or `length` where the limit on new tokens ended the text.
         tokens: Token counts.
-        label_scores: Log probability per label at the class slot.
+        label_scores: Natural log probability per label, of the label and what closes it, at the class slot.
+        label_scores_at: Where that slot lies: right after the `prompt`, or after text that was `generated`.
         error: What went wrong with this sample on our side; never scored as a wrong answer unseen.
     """
 
@@ -46,6 +47,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     finish: Literal["stop", "length"] | None = None
     tokens: Tokens | None = None
     label_scores: dict[str, float] | None = None
+    label_scores_at: Literal["prompt", "generated"] | None = None
     error: str | None = None
 
 

@@ -2,11 +2,14 @@
 
     python -m eval PREDICTIONS... [--data DATASET] [--profile published|corrected|both]
                    [--json FILE] [--html FILE] [--resamples N] [--seed S] [--compare A B]
+                   [--threshold-from VALIDATION]
     python -m eval conform FILE.json
 
 The first form prints tables of all folders side by side: the `published` profile is what the
 benchmark's own scorer gives, faults included; the `corrected` profile mends each known fault, with
-intervals from a bootstrap over patients and paired differences. `--json` writes the whole result
+intervals from a bootstrap over patients and paired differences. Where predictions carry label scores,
+closed answers are scored as probabilities too, and `--threshold-from` chooses a threshold on predictions
+of the validation split by the same system and shows what it changes. `--json` writes the whole result
 (schema: `eval/schema.py`), `--html` a page with pictures. The second form checks the published scorer
 against a file of reference cases and exits with 1 if any differs.
 """
@@ -59,6 +62,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar=("A", "B"),
         help="names or folders to compare; may be repeated (default: the first folder with each other one)",
     )
+    parser.add_argument(
+        "--threshold-from",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="VALIDATION",
+        help="predictions of the split `val` by one of the systems, to choose its thresholds on P(positive); "
+        "once per system",
+    )
     return parser
 
 
@@ -95,7 +107,14 @@ def _score(options: argparse.Namespace) -> int:
             where=str(runs[0].data),
             fix="score it with --profile corrected",
         )
-    result = evaluate(runs, profiles=profiles, resamples=options.resamples, seed=options.seed, pairs=pairs)
+    result = evaluate(
+        runs,
+        profiles=profiles,
+        resamples=options.resamples,
+        seed=options.seed,
+        pairs=pairs,
+        validation=_validation(options, runs),
+    )
     print("\n".join(render(result)))
     print()
     if options.json is not None:
@@ -115,12 +134,27 @@ def _score(options: argparse.Namespace) -> int:
     return 0
 
 
+def _validation(options: argparse.Namespace, runs: Sequence[LoadedRun]) -> dict[str, LoadedRun]:
+    """Name of a run -> the validation predictions that its thresholds come from."""
+    if not options.threshold_from:
+        return {}
+    if options.profile == "published":
+        raise UserError(
+            "--threshold-from changes answers, which the published profile scores as they are",
+            fix="leave it out, or score with --profile corrected or both",
+        )
+    from eval.threshold_match import match_validation
+
+    return match_validation(runs, options.threshold_from, options.data)
+
+
 def _next(options: argparse.Namespace) -> str:
     if options.html is not None:
         return f"open {options.html} in a browser"
     folders = " ".join(str(folder) for folder in options.predictions)
     data = f" --data {options.data}" if options.data is not None else ""
-    return f"python -m eval {folders}{data} --html report.html"
+    thresholds = "".join(f" --threshold-from {folder}" for folder in options.threshold_from)
+    return f"python -m eval {folders}{data}{thresholds} --html report.html"
 
 
 def _name(given: str, runs: Sequence[LoadedRun]) -> str:

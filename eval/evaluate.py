@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -13,6 +14,9 @@ from collators.codecs.registry import get_codec
 from collators.codecs.scintiground_official import official_row
 from eval.corrected.faults import FAULTS
 from eval.measure import Sample, compare, make_sample, measure, measure_strata
+from eval.notes import notes
+from eval.probability import Pair, attach_probabilities, class_pairs, summarise
+from eval.probability_metrics import compare_probabilities, measure_probabilities
 from eval.published import score_published
 from eval.published_rows import OFFICIAL_TEST_COUNTS, published_rows
 from eval.run import LoadedRun
@@ -27,6 +31,7 @@ from eval.schema import (
 )
 from eval.scorer import Scorer, get_scorer
 from eval.tally import confusion, histogram, invalid_counts
+from eval.threshold_effect import thresholds
 
 Profile = Literal["published", "corrected"]
 RESAMPLES = 2000
@@ -40,6 +45,7 @@ def evaluate(
     resamples: int = RESAMPLES,
     seed: int = SEED,
     pairs: Sequence[tuple[str, str]] | None = None,
+    validation: Mapping[str, LoadedRun] | None = None,
 ) -> EvalResult:
     """Scores runs that were loaded together.
 
@@ -49,9 +55,12 @@ def evaluate(
         resamples: Bootstrap resamples of the corrected profile.
         seed: Its seed. The published bootstrap has its own, fixed numbers.
         pairs: Names to compare; by default the first with each other one.
+        validation: Name of a run -> validation predictions of the same system, from which thresholds on the
+            probabilities of its closed answers are chosen (corrected profile).
 
     Raises:
-        DataError: A record that the benchmark's scorer does not allow.
+        DataError: A record that the benchmark's scorer does not allow, or label scores that are no log
+            probabilities of the task's classes.
     """
     from tqdm import tqdm
 
@@ -59,9 +68,10 @@ def evaluate(
     official = info.benchmark == "scintiground"
     scorer = get_scorer(info.benchmark)
     labels = {task: scorer.labels(task, records) for task in dict.fromkeys(record.task for record in records)}
-    sample = None
+    corrected = None
     if "corrected" in profiles:
         sample = make_sample(records, labels, scorer.accuracy, resamples=resamples, seed=seed)
+        corrected = _Corrected(scorer, sample, class_pairs(scorer, labels), validation or {})
     official_rows = [official_row(record) for record in records] if official and "published" in profiles else None
     marks = _encoder_marks(runs)
     systems = []
@@ -69,14 +79,7 @@ def evaluate(
         system = _describe(run, mark)
         if official_rows is not None:
             system = msgspec.structs.replace(system, published=score_published(run, official_rows))
-        if sample is not None:
-            system = _score_corrected(system, run, scorer, sample)
-        systems.append(system)
-    comparisons: list[Comparison] = []
-    if sample is not None:
-        by_name = {system.name: system for system in systems}
-        for first, second in pairs if pairs is not None else [(systems[0].name, other.name) for other in systems[1:]]:
-            comparisons.extend(compare(by_name[first], by_name[second], sample))
+        systems.append(system if corrected is None else corrected.score(system, run))
     dataset = _summarise(runs[0], scorer, labels)
     return EvalResult(
         dataset=dataset,
@@ -86,24 +89,48 @@ def evaluate(
         faults=list(FAULTS) if official and "corrected" in profiles else [],
         published_rows=published_rows() if official else [],
         systems=systems,
-        comparisons=comparisons,
-        notes=_notes(dataset, systems, marks),
+        comparisons=[] if corrected is None else corrected.compare(systems, pairs),
+        notes=notes(runs, dataset, systems, validation or {}),
     )
 
 
-def _score_corrected(system: System, run: LoadedRun, scorer: Scorer, sample: Sample) -> System:
-    scored = scorer.score(run.records, run.predictions, get_codec(run.manifest.codec))
-    rows = scored.strict
-    by_task = {task: [row for row in rows if row.task == task] for task in sample.tasks}
-    return msgspec.structs.replace(
-        system,
-        metrics=measure(scored, sample),
-        strata=measure_strata(scored, run.records, scorer.strata(run.records), sample),
-        invalid=invalid_counts(rows),
-        confusions=[confusion(task, by_task[task], sample.labels[task]) for task in by_task if sample.labels[task]],
-        histograms=[histogram(task, part) for task, part in by_task.items() if any(row.ious for row in part)],
-        rows=list(rows),
-    )
+@dataclass(frozen=True, slots=True)
+class _Corrected:
+    """The corrected profile of one evaluation."""
+
+    scorer: Scorer
+    sample: Sample
+    classes: Mapping[str, Pair]
+    validation: Mapping[str, LoadedRun]
+
+    def score(self, system: System, run: LoadedRun) -> System:
+        """Adds everything that the corrected profile says of a run."""
+        scorer, sample = self.scorer, self.sample
+        scored = scorer.score(run.records, run.predictions, get_codec(run.manifest.codec))
+        rows = attach_probabilities(run, scored.strict, self.classes, scorer)
+        by_task = {task: [row for row in rows if row.task == task] for task in sample.tasks}
+        source = self.validation.get(run.name)
+        return msgspec.structs.replace(
+            system,
+            metrics=[*measure(scored, sample), *measure_probabilities(rows, self.classes, sample)],
+            strata=measure_strata(scored, run.records, scorer.strata(run.records), sample),
+            invalid=invalid_counts(rows),
+            confusions=[confusion(task, by_task[task], sample.labels[task]) for task in by_task if sample.labels[task]],
+            histograms=[histogram(task, part) for task, part in by_task.items() if any(row.ious for row in part)],
+            probabilities=summarise(run, rows, self.classes, scorer),
+            thresholds=thresholds(run, rows, source, self.classes, scorer, sample) if source is not None else [],
+            rows=list(rows),
+        )
+
+    def compare(self, systems: Sequence[System], pairs: Sequence[tuple[str, str]] | None) -> list[Comparison]:
+        """Paired differences of the named pairs; by default of the first system with each other one."""
+        by_name = {system.name: system for system in systems}
+        result: list[Comparison] = []
+        for first, second in pairs if pairs is not None else [(systems[0].name, other.name) for other in systems[1:]]:
+            found = compare(by_name[first], by_name[second], self.sample)
+            found += compare_probabilities(by_name[first], by_name[second], self.classes, self.sample)
+            result += sorted(found, key=lambda row: self.sample.tasks.index(row.task))
+        return result
 
 
 def _describe(run: LoadedRun, mark: str) -> System:
@@ -167,36 +194,3 @@ def _class_count(task: str, records: Sequence[Record], scorer: Scorer, labels: t
         n_groups=len({record.group for record in part}),
         labels={label: count[label] for label in labels},
     )
-
-
-def _notes(dataset: DatasetSummary, systems: Sequence[System], marks: Sequence[str]) -> list[str]:
-    notes = []
-    if dataset.limit is not None:
-        notes.append(f"PARTIAL: only the first {dataset.n_records} records of the split were predicted")
-    for system in systems:
-        if system.errors:
-            notes.append(
-                f"INCOMPLETE: {len(system.errors)} of {dataset.n_records} records of {system.name} failed on our side "
-                f"(first: {system.errors[0].id}: {system.errors[0].error}); corrected scores leave them out, "
-                "the published scorer reads them as empty texts"
-            )
-    if len(set(marks) - {""}) > 1:
-        listed = ", ".join(f"{system.name} [{system.encoder_mark}]" for system in systems if system.encoder_mark)
-        notes.append(f"different encoders (prompt, image plan, codec or processor) in one table: {listed}")
-    if not any(system.control for system in systems):
-        notes.append("no control in this table: a model that does not beat one has learnt nothing from the image")
-    for system in systems:
-        extra = sum(row.count for row in system.invalid if row.reason == "extra_view")
-        if system.control and extra:
-            notes.append(
-                f"the control {system.name} boxes views that were not asked in {extra} records, which is invalid here: "
-                "make controls that box the asked views only"
-            )
-    if dataset.benchmark == "scintiground":
-        notes.append(
-            "repeat decodings of one published adapter (other batch size or device) differed by up to .025: "
-            "read smaller differences as noise"
-        )
-        if not dataset.official_split:
-            notes.append("the published rows are for the official test split: other data than scored here")
-    return notes

@@ -51,6 +51,14 @@ class GenericScorer:
         found = {self.label(record) for record in records if record.task == task}
         return tuple(sorted(label for label in found if label is not None))
 
+    def pair(self, labels: tuple[str, ...]) -> tuple[str, str] | None:
+        """`yes` and `no`; of any other two classes nothing says which is the positive one."""
+        return ("yes", "no") if labels == ("no", "yes") else None
+
+    def class_name(self, text: str) -> str:
+        """The class after normalisation."""
+        return normalise(text)
+
     def label(self, record: Record) -> str | None:
         """The record's normalised label."""
         return normalise(record.target.label) if record.target.label else None

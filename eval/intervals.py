@@ -8,6 +8,7 @@ same groups with the same seed see the same resamples, which makes their differe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -102,3 +103,13 @@ def two_sided_p(differences: Array) -> float:
         return float("nan")
     tail = min(int((defined <= 0).sum()), int((defined >= 0).sum()))
     return min(1.0, 2 * (tail + 1) / (len(defined) + 1))
+
+
+def or_none(value: float) -> float | None:
+    """A number as results hold it: NaN becomes `None`, "not defined"."""
+    return None if math.isnan(value) else float(value)
+
+
+def bound(value: float, groups: int) -> float | None:
+    """A bound or p, which one group alone cannot give: every resample would be that group."""
+    return or_none(value) if groups > 1 else None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.schema import Record
-from eval.intervals import Array, draw_groups, percentile_interval, two_sided_p
+from eval.intervals import Array, bound, draw_groups, or_none, percentile_interval, two_sided_p
 from eval.metrics import HEADLINE, Mask, counted, formulas, group_sums, row_columns, undefined_note
 from eval.schema import Comparison, Metric, RowResult, StratumMetric, System
 from eval.scorer import ScoredRows
@@ -69,8 +69,8 @@ def measure(scored: ScoredRows, sample: Sample) -> list[Metric]:
         tolerant = row_columns([scored.tolerant[i] for i in places], labels)
         codes = sample.codes[places]
         second = group_sums(tolerant, codes, sample.groups).totals()
-        extra = {name: _number(form(second)[0]) for name, form in formulas(tolerant, labels, sample.accuracy).items()}
-        result.extend(_metrics(task, columns, codes, sample, tolerant=extra))
+        extra = {name: or_none(form(second)[0]) for name, form in formulas(tolerant, labels, sample.accuracy).items()}
+        result.extend(interval_metrics(task, columns, codes, sample, tolerant=extra))
     return result
 
 
@@ -87,12 +87,12 @@ def measure_strata(
             for value in sorted({value for value in values if value is not None}):
                 inside = values == value
                 part = {name: column[inside] for name, column in columns.items()}
-                metrics = _metrics(task, part, sample.codes[places[inside]], sample, only=HEADLINE)
+                metrics = interval_metrics(task, part, sample.codes[places[inside]], sample, only=HEADLINE)
                 result.extend(StratumMetric(key=key, stratum=value, metric=metric) for metric in metrics)
     return sorted(result, key=lambda row: (keys.index(row.key), row.stratum))
 
 
-def _metrics(
+def interval_metrics(
     task: str,
     columns: Mapping[str, Array],
     codes: NDArray[np.intp],
@@ -101,13 +101,23 @@ def _metrics(
     tolerant: Mapping[str, float | None] | None = None,
     only: Collection[str] | None = None,
 ) -> Iterator[Metric]:
+    """The metrics of some rows of a task, with intervals.
+
+    Args:
+        task: Task name.
+        columns: From `row_columns`, shape (rows,) each.
+        codes: Group number per row, shape (rows,).
+        sample: The groups and their resamples.
+        tolerant: The same metrics after extraction-tolerant reading.
+        only: Names to keep; `None` for all.
+    """
     labels = sample.labels[task]
     sums = group_sums(columns, codes, sample.groups)
     point, replicates = sums.totals(), sums.totals(sample.draws)
     for name, formula in formulas(columns, labels, sample.accuracy).items():
         if only is not None and name not in only:
             continue
-        value = _number(formula(point)[0])
+        value = or_none(formula(point)[0])
         interval = percentile_interval(formula(replicates))
         used = counted(name, columns, labels, sample.accuracy)
         n_groups = _count_groups(codes, used)
@@ -115,8 +125,8 @@ def _metrics(
             metric=name,
             task=task,
             value=value,
-            low=_bound(interval.low, n_groups),
-            high=_bound(interval.high, n_groups),
+            low=bound(interval.low, n_groups),
+            high=bound(interval.high, n_groups),
             n_records=int(used.sum()),
             n_groups=n_groups,
             undefined_resamples=interval.undefined,
@@ -131,48 +141,69 @@ def compare(first: System, second: System, sample: Sample) -> list[Comparison]:
     for task in sample.tasks:
         places = np.intersect1d(sample.places(first.rows, task), sample.places(second.rows, task))
         if len(places):
-            result.extend(_compare_task(task, first, second, places, sample))
+            labels = sample.labels[task]
+            columns = [row_columns([system.rows[i] for i in places], labels) for system in (first, second)]
+            names = (first.name, second.name)
+            result.extend(differences(task, names, columns, sample.codes[places], sample, only=HEADLINE))
     return result
 
 
-def _compare_task(
-    task: str, first: System, second: System, places: NDArray[np.intp], sample: Sample
+def differences(
+    task: str,
+    names: tuple[str, str],
+    columns: Sequence[Mapping[str, Array]],
+    codes: NDArray[np.intp],
+    sample: Sample,
+    *,
+    only: Collection[str],
 ) -> Iterator[Comparison]:
-    labels, codes = sample.labels[task], sample.codes[places]
-    columns = [row_columns([system.rows[i] for i in places], labels) for system in (first, second)]
+    """Paired differences, first minus second, of two scorings of the same rows of a task.
+
+    Args:
+        task: Task name.
+        names: What the two scorings are called.
+        columns: Two sets of columns from `row_columns`, shape (rows,) each.
+        codes: Group number per row, shape (rows,).
+        sample: The groups and their resamples.
+        only: Names of the metrics to compare.
+    """
+    labels = sample.labels[task]
     sums = [group_sums(part, codes, sample.groups) for part in columns]
     point = [part.totals() for part in sums]
     replicates = [part.totals(sample.draws) for part in sums]
     for name, formula in formulas(columns[0], labels, sample.accuracy).items():
-        if name not in HEADLINE:
+        if name not in only:
             continue
-        differences = formula(replicates[0]) - formula(replicates[1])
-        interval = percentile_interval(differences)
         used = counted(name, columns[0], labels, sample.accuracy)
-        n_groups = _count_groups(codes, used)
-        yield Comparison(
-            first=first.name,
-            second=second.name,
-            metric=name,
-            task=task,
-            difference=_number((formula(point[0]) - formula(point[1]))[0]),
-            low=_bound(interval.low, n_groups),
-            high=_bound(interval.high, n_groups),
-            p=_bound(two_sided_p(differences), n_groups),
-            n_records=int(used.sum()),
-            n_groups=n_groups,
-            undefined_resamples=interval.undefined,
+        yield paired(
+            Comparison(
+                first=names[0],
+                second=names[1],
+                metric=name,
+                task=task,
+                difference=or_none((formula(point[0]) - formula(point[1]))[0]),
+                low=None,
+                high=None,
+                p=None,
+                n_records=int(used.sum()),
+                n_groups=_count_groups(codes, used),
+                undefined_resamples=0,
+            ),
+            formula(replicates[0]) - formula(replicates[1]),
         )
+
+
+def paired(comparison: Comparison, replicates: Array) -> Comparison:
+    """Adds interval and p to a difference, from its value in each resample, shape (resamples,)."""
+    interval = percentile_interval(replicates)
+    return msgspec.structs.replace(
+        comparison,
+        low=bound(interval.low, comparison.n_groups),
+        high=bound(interval.high, comparison.n_groups),
+        p=bound(two_sided_p(replicates), comparison.n_groups),
+        undefined_resamples=interval.undefined,
+    )
 
 
 def _count_groups(codes: NDArray[np.intp], used: Mask) -> int:
     return len(np.unique(codes[used]))
-
-
-def _bound(value: float, groups: int) -> float | None:
-    """A bound or p, which one group alone cannot give: every resample would be that group."""
-    return _number(value) if groups > 1 else None
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from benchmarks.dataset import write_atomic
 from benchmarks.predictions import Manifest
-from eval import report_details, report_figures, report_tables
+from eval import report_curves, report_details, report_figures, report_probability, report_tables
 from eval.report_format import interval, metric_help, metric_label, number, p_value, signed, visible
 from eval.report_gallery import build_gallery
 from eval.report_history import History, find_history, read_history
@@ -43,6 +43,7 @@ class SystemSection:
     histograms: Sequence[tuple[str, report_figures.Histogram]]
     history: History | None
     curve: report_figures.Curve | None
+    probabilities: Sequence[report_probability.TaskCharts]
 
 
 def write_report(result: EvalResult, systems: Sequence[LoadedRun], path: Path) -> None:
@@ -61,6 +62,7 @@ def render_report(result: EvalResult, systems: Sequence[LoadedRun]) -> str:
     script = _asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = _environment()
+    thresholds = report_probability.thresholds(result)
     return environment.get_template("report.html.j2").render(
         result=result,
         dataset=result.dataset,
@@ -69,10 +71,14 @@ def render_report(result: EvalResult, systems: Sequence[LoadedRun]) -> str:
         tables=report_tables.headline_tables(result),
         pairs=report_details.pairs(result.comparisons),
         reach=report_details.reach(result.comparisons),
+        probabilities=report_probability.probability_tables(result),
+        thresholds=thresholds,
+        threshold_reach=report_details.reach([change for _, found in thresholds for change in found.changes]),
         metrics=_explained(result),
         sections=[_section(system, run) for system, run in zip(result.systems, systems, strict=True)],
         gallery=build_gallery(result.systems, systems),
         figure=report_figures,
+        square=report_curves,
         details=report_details,
         style=Markup(_asset("report.css")),
         script=Markup(script),
@@ -119,6 +125,7 @@ def _section(system: System, run: LoadedRun) -> SystemSection:
         histograms=[(data.task, report_figures.iou_histogram(data)) for data in system.histograms],
         history=history,
         curve=report_figures.training_curve(history) if history is not None else None,
+        probabilities=report_probability.task_charts(system),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from eval.report_tables import CORRECTED_COLUMNS, Cell, published_cell
 from eval.schema import Comparison, Metric, System
+from eval.schema_probability import ThresholdChange
 
 
 def task_metrics(system: System, task: str) -> list[Metric]:
@@ -89,7 +90,7 @@ def pairs(comparisons: Sequence[Comparison]) -> list[Pair]:
     ]
 
 
-def reach(comparisons: Sequence[Comparison]) -> float:
+def reach(comparisons: Sequence[Comparison | ThresholdChange]) -> float:
     """Half width of a symmetric axis that holds every interval; at least .1."""
     bounds = [abs(bound) for row in comparisons for bound in (row.low, row.high, row.difference) if bound is not None]
     return max([0.1, *bounds])

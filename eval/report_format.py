@@ -35,6 +35,20 @@ _METRICS: dict[str, tuple[str, str]] = {
     "strict_grounding_accuracy": ("strict", "Published: every box at IoU ≥ .5 and the region named right."),
     "strict_grounded_accuracy": ("strict", "Published: every box at IoU ≥ .5, region and class right."),
     "region_accuracy": ("region acc.", "Share of records with the region named right."),
+    "auroc": (
+        "AUROC",
+        "Share of pairs of a positive and a negative record that P(positive) ranks right, ties half; .5 is chance.",
+    ),
+    "average_precision": (
+        "avg. precision",
+        "Area under the precision-recall steps of P(positive); chance is the share of positives.",
+    ),
+    "brier": ("Brier", "Mean squared distance between P(positive) and the target as 0 or 1; lower is better."),
+    "ece": (
+        "ECE",
+        "Expected calibration error: mean distance between P(positive) and the share of positives over 15 bins of "
+        "equal width, weighted by records; lower is better, and chance alone makes it larger than 0.",
+    ),
     "valid_rate": ("valid", "Share of outputs that can be read as an answer; all others score zero."),
     "valid_output_rate": ("valid", "Share of outputs that pass the published validity check."),
 }

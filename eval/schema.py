@@ -1,7 +1,14 @@
 """The result of an evaluation, as `python -m eval --json FILE` writes it and as the report reads it.
 
-The JSON file is one `EvalResult` object. `version` is raised whenever a field is renamed, removed or
-changes its meaning; new fields alone do not raise it. Conventions throughout:
+The JSON file is one `EvalResult` object. `version` is raised whenever fields are added, renamed, removed
+or change their meaning:
+
+* 2 adds closed answers as probabilities (`eval/schema_probability.py`): `p_positive` of a row,
+  `probabilities` and `thresholds` of a system, and the metrics `auroc`, `average_precision`, `brier`
+  and `ece`, which cover the records with label scores. Brier score and calibration error are better
+  if lower.
+
+Conventions throughout:
 
 * rates, IoUs and scores are fractions in [0, 1], never percentages, and are not rounded;
 * `null` is "not defined" (a rate over nothing, a class that does not occur), never zero;
@@ -23,8 +30,9 @@ import msgspec
 
 from benchmarks.dataset import read_struct
 from benchmarks.errors import DataError
+from eval.schema_probability import Probability, Threshold
 
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 INVALID = "invalid"
 
 
@@ -212,6 +220,7 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True):
         region_correct: Whether the region name is right, blanks and underscores alike; `None` if not asked.
         strict: Every box at IoU >= 0.5 and, if asked, the class right; the region name is not looked at.
         strict_with_region: As `strict`, and the region name right.
+        p_positive: Probability of the positive class; `None` without label scores or without a target class.
     """
 
     id: str
@@ -229,6 +238,7 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True):
     region_correct: bool | None = None
     strict: bool | None = None
     strict_with_region: bool | None = None
+    p_positive: float | None = None
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,6 +286,8 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
         invalid: Counts of invalid outputs by task and reason.
         confusions: One per task with classes.
         histograms: One per task with boxes.
+        probabilities: One per task with label scores.
+        thresholds: One per task with two classes, if validation predictions were given.
         rows: One per record, in dataset order.
     """
 
@@ -291,6 +303,8 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     invalid: list[InvalidCount] = []
     confusions: list[Confusion] = []
     histograms: list[IouHistogram] = []
+    probabilities: list[Probability] = []
+    thresholds: list[Threshold] = []
     rows: list[RowResult] = []
 
 

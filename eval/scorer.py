@@ -40,6 +40,14 @@ class Scorer(Protocol):
         """Classes of a task; empty if it has none."""
         ...
 
+    def pair(self, labels: tuple[str, ...]) -> tuple[str, str] | None:
+        """The positive and the negative class of a task with these classes; `None` if it does not have such two."""
+        ...
+
+    def class_name(self, text: str) -> str:
+        """A class, however an output spells it, as `labels` spells it."""
+        ...
+
     def label(self, record: Record) -> str | None:
         """The record's class, spelled as in `labels`."""
         ...

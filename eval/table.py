@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.schema import ClassCount, Comparison, EvalResult, Metric, System
+from eval.table_format import NAMES, NOT_DEFINED, aligned, metric_cell, number, signed, system_label
+from eval.table_probability import probability_tables, threshold_tables
 
-NOT_DEFINED = "n.d."
 # More columns than this do not fit a terminal; a benchmark of many classes has them in the JSON.
 MAX_COLUMNS = 6
 _PUBLISHED_CLASS = ("accuracy", "balanced_accuracy", "macro_f1")
@@ -15,26 +16,16 @@ _PUBLISHED_BOX = ("mean_iou", "iou_at_0_5", "strict", "valid_output_rate")
 _CORRECTED_CLASS = ("accuracy", "exact_match", "majority_share", "balanced_accuracy", "macro_f1")
 _CORRECTED_BOX = ("mean_iou", "iou_at_0.5", "strict", "strict_with_region")
 _CORRECTED_IOU = ("mean_iou_row", "mean_iou_group", "iou_at_0.3", "iou_at_0.75", "iou_at_0.9", "iou_sweep_mean")
-_COMPARED = ("balanced_accuracy", "macro_f1", "exact_match", "mean_iou", "iou_at_0.5", "strict")
-_NAMES = {
-    "accuracy": "acc",
-    "exact_match": "exact",
-    "majority_share": "majority",
-    "balanced_accuracy": "balanced",
-    "macro_f1": "macro-F1",
-    "mean_iou": "mean IoU",
-    "iou_at_0_5": "IoU@.5",
-    "iou_at_0.3": "IoU@.3",
-    "iou_at_0.5": "IoU@.5",
-    "iou_at_0.75": "IoU@.75",
-    "iou_at_0.9": "IoU@.9",
-    "iou_sweep_mean": "sweep mean",
-    "strict_with_region": "strict+region",
-    "valid_output_rate": "valid",
-    "valid_rate": "valid",
-    "mean_iou_row": "mean IoU/row",
-    "mean_iou_group": "mean IoU/group",
-}
+_COMPARED = (
+    "balanced_accuracy",
+    "macro_f1",
+    "exact_match",
+    "mean_iou",
+    "iou_at_0.5",
+    "strict",
+    "auroc",
+    "average_precision",
+)
 
 
 def render(result: EvalResult) -> list[str]:
@@ -77,7 +68,7 @@ def _published(result: EvalResult) -> list[str]:
     tasks = [task.task for task in result.dataset.tasks]
     for task in tasks:
         rows = [
-            [_label(system), *_published_cells(system.published.report.get(task, {}))]
+            [system_label(system), *_published_cells(system.published.report.get(task, {}))]
             for system in result.systems
             if system.published is not None and system.published.report is not None
         ]
@@ -88,7 +79,7 @@ def _published(result: EvalResult) -> list[str]:
             if row.task == task
         ]
         columns = [*_PUBLISHED_CLASS, *_PUBLISHED_BOX]
-        lines += ["", *_table([task, *(_NAMES.get(name, name) for name in columns)], rows)]
+        lines += ["", *aligned([task, *(NAMES.get(name, name) for name in columns)], rows)]
     return lines
 
 
@@ -97,7 +88,7 @@ def _published_cells(block: Mapping[str, Any]) -> list[str]:
     for name in (*_PUBLISHED_CLASS, *_PUBLISHED_BOX):
         keys = (name, "strict_grounding_accuracy", "strict_grounded_accuracy") if name == "strict" else (name,)
         found = [key for key in keys if key in block]
-        cells.append(_number(block[found[0]]) if found else "")
+        cells.append(number(block[found[0]]) if found else "")
     return cells
 
 
@@ -109,6 +100,7 @@ def _corrected(result: EvalResult) -> list[str]:
     ]
     for task in result.dataset.tasks:
         lines += _task_tables(task, result.systems)
+    lines += probability_tables(result) + threshold_tables(result)
     lines += _undefined(result) + _invalid(result.systems) + _comparisons(result.comparisons)
     lines += ["", "strata, confusion matrices, further differences and single rows: --json, --html"]
     if result.faults:
@@ -143,24 +135,24 @@ def _block(task: str, columns: Sequence[str], per_system: Sequence[tuple[System,
         tolerant = metrics[lead].tolerant if lead in metrics else None
         rows.append(
             [
-                _label(system),
-                *(_interval(metrics[name]) if name in metrics else "" for name in columns),
-                _number(metrics["valid_rate"].value) if "valid_rate" in metrics else "",
+                system_label(system),
+                *(metric_cell(metrics[name]) if name in metrics else "" for name in columns),
+                number(metrics["valid_rate"].value) if "valid_rate" in metrics else "",
                 str(invalid),
                 str(len(system.errors)),
-                _number(tolerant) if lead in metrics else "",
+                number(tolerant) if lead in metrics else "",
             ]
         )
-    header = [task, *(_NAMES.get(name, name) for name in columns), "valid", "invalid", "errors"]
-    return _table([*header, f"{_NAMES[lead]} tolerant"], rows)
+    header = [task, *(NAMES.get(name, name) for name in columns), "valid", "invalid", "errors"]
+    return aligned([*header, f"{NAMES[lead]} tolerant"], rows)
 
 
 def _details(task: str, columns: Sequence[str], per_system: Sequence[tuple[System, dict[str, Metric]]]) -> list[str]:
     rows = [
-        [_label(system), *(_interval(metrics[name]) if name in metrics else "" for name in columns)]
+        [system_label(system), *(metric_cell(metrics[name]) if name in metrics else "" for name in columns)]
         for system, metrics in per_system
     ]
-    return _table([task, *(_NAMES.get(name, name) for name in columns)], rows)
+    return aligned([task, *(NAMES.get(name, name) for name in columns)], rows)
 
 
 def _undefined(result: EvalResult) -> list[str]:
@@ -200,43 +192,13 @@ def _comparisons(comparisons: Sequence[Comparison]) -> list[str]:
         [
             f"{row.first} - {row.second}",
             row.task,
-            _NAMES.get(row.metric, row.metric),
-            _signed(row.difference),
-            f"[{_signed(row.low)}, {_signed(row.high)}]",
+            NAMES.get(row.metric, row.metric),
+            signed(row.difference),
+            f"[{signed(row.low)}, {signed(row.high)}]",
             NOT_DEFINED if row.p is None else f"{row.p:.4f}",
             f"{row.n_records}/{row.n_groups}",
         ]
         for row in comparisons
         if row.metric in _COMPARED
     ]
-    return ["", *_table(["paired difference", "task", "metric", "value", "95 %", "p", "records/groups"], rows)]
-
-
-def _label(system: System) -> str:
-    encoder = f" [{system.encoder_mark}]" if system.encoder_mark else ""
-    return f"{'! ' if system.errors else ''}{system.name}{encoder}{' (control)' if system.control else ''}"
-
-
-def _interval(metric: Metric) -> str:
-    if metric.value is None or metric.low is None:
-        return _number(metric.value)
-    return f"{_number(metric.value)} [{_number(metric.low)}, {_number(metric.high)}]"
-
-
-def _number(value: float | None) -> str:
-    return NOT_DEFINED if value is None else f"{value:.3f}"
-
-
-def _signed(value: float | None) -> str:
-    return NOT_DEFINED if value is None else f"{value:+.3f}"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Aligned columns, the first to the left, without columns that are empty in every row."""
-    cells = [list(header), *(list(row) for row in rows)]
-    kept = [0, *(i for i in range(1, len(header)) if any(row[i] for row in cells[1:]))]
-    width = {i: max(len(row[i]) for row in cells) for i in kept}
-    lines = [
-        "  ".join(row[i].ljust(width[i]) if i == 0 else row[i].rjust(width[i]) for i in kept).rstrip() for row in cells
-    ]
-    return [lines[0], "-" * max(len(line) for line in lines), *lines[1:]]
+    return ["", *aligned(["paired difference", "task", "metric", "value", "95 %", "p", "records/groups"], rows)]

@@ -42,6 +42,14 @@ class ScintiGroundScorer:
         """Classes of a task, the positive one first."""
         return CLASS_WORDS.get(task, ())
 
+    def pair(self, labels: tuple[str, ...]) -> tuple[str, str] | None:
+        """The classes of a task with two."""
+        return (labels[0], labels[1]) if len(labels) == 2 else None
+
+    def class_name(self, text: str) -> str:
+        """The class as it is: the benchmark allows one spelling."""
+        return text
+
     def label(self, record: Record) -> str | None:
         """The record's class."""
         return record.target.label
