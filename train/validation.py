@@ -22,6 +22,7 @@ from eval.selection import select
 from infer.engines.hf import HfEngine
 from infer.predict import Job, predict
 from models.processes import process_state
+from recipes.errors import RecipeError
 from train.loader import batches
 from train.loss import summed_loss
 from train.plan import Sample, cut_step
@@ -76,6 +77,12 @@ class GenerativeValidation:
         self.out = out / FOLDER
         self.data = Path(recipe.data.dataset)
         self.split = recipe.data.validation
+        if recipe.selection.profile == "published" and (benchmark := load_info(self.data).benchmark) != "scintiground":
+            raise RecipeError(
+                f"there is no published scorer of the benchmark {benchmark}",
+                where="selection.profile",
+                fix="set selection.profile: corrected",
+            )
         self.records = subset(list(read_records(self.data, self.split)), recipe.selection.limit)
 
     def __call__(self, model: PreTrainedModel, step: int) -> dict[str, float]:

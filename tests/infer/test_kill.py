@@ -3,11 +3,10 @@
 import random
 import subprocess
 
-import psutil
 import pytest
 
 from benchmarks.predictions import MANIFEST, PREDICTIONS
-from tests.infer.launching import complete, start
+from tests.launching import complete, kill_tree, start
 
 KILLS = 10
 RECORDS = 22
@@ -23,7 +22,7 @@ def words_of(model_run, phantom_data, out):
 def whole(model_run, phantom_data, tmp_path_factory):
     """Bytes of the uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "out"
-    status, output = complete(1, *words_of(model_run, phantom_data, out))
+    status, output = complete("infer", 1, *words_of(model_run, phantom_data, out))
     assert status == 0, output
     return (out / PREDICTIONS).read_bytes()
 
@@ -31,21 +30,6 @@ def whole(model_run, phantom_data, tmp_path_factory):
 def written(out):
     """Bytes in the part files so far."""
     return sum(path.stat().st_size for path in out.glob("parts/part-*.jsonl"))
-
-
-def kill_tree(process):
-    """Kills a launcher and its processes at once; they are sessions of their own, so no group holds them all."""
-    try:
-        tree = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-    except psutil.NoSuchProcess:
-        tree = []
-    for member in tree:
-        try:
-            member.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(tree)
-    process.communicate()
 
 
 def run_and_kill(processes, words, out, moment):
@@ -56,7 +40,7 @@ def run_and_kill(processes, words, out, moment):
     """
     kind, amount = moment
     before = written(out)
-    process = start(processes, *words)
+    process = start("infer", processes, *words)
     seconds = amount if kind == "seconds" else 0.02
     while True:
         try:
@@ -89,6 +73,6 @@ def test_ten_kills_leave_no_trace(whole, model_run, phantom_data, tmp_path, proc
             out = tmp_path / f"out-{killed}"
             words = words_of(model_run, phantom_data, out)
     assert partly >= 3
-    status, output = complete(processes, *words)
+    status, output = complete("infer", processes, *words)
     assert status == 0, output
     assert (out / PREDICTIONS).read_bytes() == whole

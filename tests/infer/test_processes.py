@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.predictions import PREDICTIONS, read_manifest, read_predictions
 from infer.run import Request, run
-from tests.infer.launching import complete
+from tests.launching import complete
 
 LIMIT = 10
 
@@ -19,7 +19,7 @@ def alone(model_run, phantom_data, tmp_path_factory):
 def test_two_processes_are_two_and_write_the_file_of_one(alone, model_run, phantom_data, tmp_path):
     out = tmp_path / "out"
     words = (model_run, "--data", phantom_data, "--limit", LIMIT, "--out", out)
-    status, output = complete(2, *words)
+    status, output = complete("infer", 2, *words)
     assert status == 0, output
     assert read_manifest(out).environment["processes"] == 2
     assert (out / PREDICTIONS).read_bytes() == (alone / PREDICTIONS).read_bytes()
@@ -29,7 +29,7 @@ def test_two_processes_are_two_and_write_the_file_of_one(alone, model_run, phant
 @pytest.mark.slow
 def test_a_refusal_in_one_process_ends_all(alone, model_run, phantom_data):
     words = (model_run, "--data", phantom_data, "--limit", LIMIT, "--out", alone, "decoding.max_new_tokens=3")
-    status, output = complete(2, *words)
+    status, output = complete("infer", 2, *words)
     assert status != 0
     assert "decoding.max_new_tokens: 12 -> 3" in output
 
@@ -38,7 +38,7 @@ def test_a_refusal_in_one_process_ends_all(alone, model_run, phantom_data):
 def test_22_records_in_blocks_of_8_by_3_processes_are_22_rows(model_run, phantom_data, tmp_path):
     words = (model_run, "--data", phantom_data, "--limit", 22, "decoding.batch_size=8")
     for processes in (1, 3):
-        status, output = complete(processes, *words, "--out", tmp_path / str(processes))
+        status, output = complete("infer", processes, *words, "--out", tmp_path / str(processes))
         assert status == 0, output
     rows = read_predictions(tmp_path / "3")
     assert len({row.id for row in rows}) == len(rows) == 22

@@ -9,6 +9,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
 
 from benchmarks.dataset import load_info, read_records, write_dataset
@@ -114,6 +115,13 @@ def test_interrupted_run_ends_with_the_same_weights(step, finished, tmp_path, mo
     expected, got = (load_file(folder / "adapter_model.safetensors") for folder in (straight, resumed))
     assert expected.keys() == got.keys()
     assert all(torch.equal(expected[key], got[key]) for key in expected)
+    assert curve(out) == curve(straight.parent)
+
+
+def curve(out):
+    """Step and value of every point of the training loss in TensorBoard."""
+    events = EventAccumulator(str(out / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    return [(event.step, event.value) for event in events.Scalars("train/loss")]
 
 
 def test_another_recipe_is_refused_with_the_difference(finished, make_recipe):

@@ -113,7 +113,7 @@ def test_a_subset_takes_whole_patients_and_is_always_the_same(phantom_data):
 
 
 def test_a_subset_without_a_class_is_an_error(make_recipe, tmp_path):
-    with pytest.raises(DataError, match="selection score of .* is not defined"):
+    with pytest.raises(DataError, match=r"selection score of .* is not defined"):
         run(make_recipe("selection.by=score", "selection.limit=1"), tmp_path / "run", silent)
 
 
