@@ -35,8 +35,12 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         invalid: Why the text could not be decoded (then `answer` is absent).
         finish: `stop`, or `length` where the limit on new tokens ended the text.
         tokens: Token counts.
-        label_scores: Natural log probability per label, of the label and what closes it, at the class slot.
-        label_scores_at: Where that slot lies: right after the `prompt`, or after text that was `generated`.
+        label_scores: Class word -> natural logarithm of the probability that it and what closes it stand at the
+            class's place in the answer. The words of one row exclude each other, so their probabilities add up to
+            at most 1. Absent where the task or the answer form has no class, where the text has no place for one
+            (only if `label_scores_at` would be `generated`), and in controls without a model.
+        label_scores_at: What comes before that place: `prompt`, the prompt and constant text only; `generated`,
+            also words that the model chose in `text`. Present together with `label_scores`.
         error: What went wrong with this sample on our side; never scored as a wrong answer unseen.
     """
 

@@ -144,6 +144,8 @@ def to_row(record: Record, generated: Generated, decode: Decode) -> Prediction:
         invalid=invalid,
         finish=generated.finish,
         tokens=Tokens(prompt=generated.prompt_tokens, new=generated.new_tokens),
+        label_scores=generated.label_scores,
+        label_scores_at=generated.label_scores_at,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.schema import Answer, Ask
-from collators.codecs.base import CodecError, Invalid
+from collators.codecs.base import ClosedForm, CodecError, Invalid
 from collators.codecs.scintiground_parse import is_storable
 
 
@@ -38,3 +38,11 @@ class Plain:
             return Invalid("lone_surrogate")
         spelled = {choice.casefold(): choice for choice in ask.choices}
         return Answer(text=stripped, label=spelled.get(stripped.casefold()))
+
+    def closed_form(self, ask: Ask) -> ClosedForm | None:  # noqa: ARG002 - the protocol's arguments
+        """None: nothing sets a class apart from the words around it."""
+        return None
+
+    def class_offset(self, text: str, ask: Ask) -> int | None:  # noqa: ARG002 - the protocol's arguments
+        """None, as there is no class."""
+        return None

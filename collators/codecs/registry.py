@@ -7,10 +7,12 @@ import difflib
 from collators.codecs.base import Codec
 from collators.codecs.plain import Plain
 from collators.codecs.scintiground import ScintigroundJson, ScintigroundOldJson, ScintigroundTags
+from collators.codecs.scintiground_class_first import ScintigroundClassFirst
 from recipes.errors import UserError
 
 _CODECS: dict[str, Codec] = {
-    codec.name: codec for codec in (ScintigroundJson(), ScintigroundTags(), ScintigroundOldJson(), Plain())
+    codec.name: codec
+    for codec in (ScintigroundJson(), ScintigroundClassFirst(), ScintigroundTags(), ScintigroundOldJson(), Plain())
 }
 
 

@@ -25,13 +25,30 @@ from benchmarks.scintiground_text import (
     old_json,
     tags,
 )
-from collators.codecs.base import CodecError, Invalid
+from collators.codecs.base import ClosedForm, CodecError, Invalid
+from collators.codecs.class_slot import json_class_offset, tag_class_offset
 from collators.codecs.scintiground_parse import Gate, first_fault, is_sentence, is_storable, load_object, load_tags
 
+# What follows the class in both JSON forms; a view's name follows the latter.
+_JSON_CLOSING = {"vqa": '"}', "grounded_vqa": '","boxes":[{"view":"'}
 _TAG_MARKS = ("<REG>", "</REG>", "<CLS>", "<BBX>")
 
 
-class ScintigroundJson:
+class _ClassMember:
+    """What both JSON forms share: the class is the member `class`, after the sentence."""
+
+    def closed_form(self, ask: Ask) -> ClosedForm | None:
+        """The class after the sentence."""
+        if ask.task not in CLASS_WORDS:
+            return None
+        return ClosedForm(labels=CLASS_WORDS[ask.task], opening=None, closing=_JSON_CLOSING[ask.task])
+
+    def class_offset(self, text: str, ask: Ask) -> int | None:
+        """Where the value of `class` begins."""
+        return json_class_offset(text) if ask.task in CLASS_WORDS else None
+
+
+class ScintigroundJson(_ClassMember):
     """The release's multitask JSON: compact, ASCII, the task named first, integer pixels."""
 
     name = "scintiground_json"
@@ -49,7 +66,7 @@ class ScintigroundJson:
         return _decode(load_object(text), ask, with_task=True, whole_pixels=True)
 
 
-class ScintigroundOldJson:
+class ScintigroundOldJson(_ClassMember):
     """The older JSON, without the task; fractions of a pixel are allowed."""
 
     name = "scintiground_old_json"
@@ -96,6 +113,16 @@ class ScintigroundTags:
         if ask.task == "vqa":
             return Invalid("unsupported_task")
         return _decode(load_tags(text, ask.task), ask, with_task=False, whole_pixels=False)
+
+    def closed_form(self, ask: Ask) -> ClosedForm | None:
+        """The class of a grounded question, after its sentence and region."""
+        if ask.task != "grounded_vqa":
+            return None
+        return ClosedForm(labels=CLASS_WORDS[ask.task], opening=None, closing="</CLS><")
+
+    def class_offset(self, text: str, ask: Ask) -> int | None:
+        """Where the class tag's content begins."""
+        return tag_class_offset(text) if ask.task == "grounded_vqa" else None
 
 
 def official_answer(answer: Answer, ask: Ask, *, codec: str) -> OfficialAnswer:

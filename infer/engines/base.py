@@ -18,6 +18,8 @@ class Generated:
         finish: `stop`, or `length` where the limit on new tokens ended the text.
         prompt_tokens: Tokens of the prompt, images included.
         new_tokens: Generated tokens, the end token included.
+        label_scores: Class word -> log probability; see `benchmarks.predictions.Prediction`.
+        label_scores_at: Whether the class follows the prompt or generated words; present with `label_scores`.
         error: Why the sample failed on our side.
     """
 
@@ -25,6 +27,8 @@ class Generated:
     finish: Literal["stop", "length"] | None = None
     prompt_tokens: int = 0
     new_tokens: int = 0
+    label_scores: dict[str, float] | None = None
+    label_scores_at: Literal["prompt", "generated"] | None = None
     error: str | None = None
 
 

@@ -1,8 +1,11 @@
-"""Engine `hf`: batched greedy generation with transformers, left padded, any device."""
+"""Engine `hf`: batched greedy generation with transformers, left padded, any device; and the scores of classes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,8 +13,11 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
+from collators.codecs.base import ClosedForm
 from collators.qwen3_vl import Qwen3VLCollator
 from infer.engines.base import Generated
+from infer.engines.label_scores import label_scores
+from infer.engines.label_tokens import LabelTokens, label_tokens
 from recipes.errors import UserError
 
 
@@ -43,6 +49,8 @@ class HfEngine:
         self.model = model
         self.collator = collator
         self.max_new_tokens = max_new_tokens
+        # Directly after the prompt the tokens of a class are the same for every question of a task.
+        self._constant: dict[ClosedForm, LabelTokens] = {}
         ends = model.generation_config.eos_token_id
         self.end_ids: list[int] = sorted({collator.end_id, *(ends if isinstance(ends, list) else [ends])} - {None})
         self.config = GenerationConfig(
@@ -51,6 +59,8 @@ class HfEngine:
             eos_token_id=self.end_ids,
             pad_token_id=collator.pad_id,
             use_cache=True,
+            # With the cache, from which classes are scored.
+            return_dict_in_generate=True,
         )
         # A checkpoint's own file may ask for a repetition penalty, and `generate` fills the gaps of what it is
         # given from there: the model must hold ours.
@@ -89,26 +99,51 @@ class HfEngine:
     def _batch(self, records: Sequence[Record], inputs: dict[str, Tensor]) -> list[Generated]:
         sizes = inputs["attention_mask"].sum(dim=1).tolist()
         finite = FiniteLogits()
-        try:
+        with self._memory(records, max(sizes)):
             inputs = {key: value.to(self.model.device) for key, value in inputs.items()}
             output = self.model.generate(
                 **inputs, generation_config=self.config, logits_processor=LogitsProcessorList([finite])
             )
+            rows = output.sequences[:, inputs["input_ids"].shape[1] :].tolist()
+            results = [self._read(row, size) for row, size in zip(rows, sizes, strict=True)]
+            plans = [
+                None if number in finite.broken else self._plan(record, row, results[number])
+                for number, (record, row) in enumerate(zip(records, rows, strict=True))
+            ]
+            scores = label_scores(self.model, inputs, output.cache, plans)
+        return [
+            Generated(error=f"logits are not finite in {self.model.dtype}", prompt_tokens=result.prompt_tokens)
+            if number in finite.broken or not all(map(math.isfinite, (found or {}).values()))
+            else replace(result, label_scores=found, label_scores_at=plan.at if plan else None)
+            for number, (result, plan, found) in enumerate(zip(results, plans, scores, strict=True))
+        ]
+
+    @contextmanager
+    def _memory(self, records: Sequence[Record], longest: int) -> Iterator[None]:
+        """Turns a lack of memory into our error."""
+        try:
+            yield
         except torch.OutOfMemoryError as error:
             raise UserError(
-                f"out of memory for {len(records)} questions of up to {max(sizes)} tokens + {self.max_new_tokens} new ones",
+                f"out of memory for {len(records)} questions of up to {longest} tokens + {self.max_new_tokens} new ones",
                 where=f"records {records[0].id} to {records[-1].id}",
                 fix="lower decoding.batch_size or images.max_pixels, or use model.quantization=nf4, and give another "
                 "--out (rows finished so far stay in the old folder, which takes no other settings)",
             ) from error
-        prompt = inputs["input_ids"].shape[1]
-        rows = output[:, prompt:].tolist()
-        return [
-            Generated(error=f"logits are not finite in {self.model.dtype}", prompt_tokens=size)
-            if number in finite.broken
-            else self._read(row, size)
-            for number, (row, size) in enumerate(zip(rows, sizes, strict=True))
-        ]
+
+    def _plan(self, record: Record, row: list[int], generated: Generated) -> LabelTokens | None:
+        """The tokens that score the record's classes; `None` where question, codec or text have no class."""
+        codec, ask, text = self.collator.encoder.codec, record.ask(), generated.text or ""
+        form = codec.closed_form(ask)
+        if form is None:
+            return None
+        tokenizer = self.collator.processor.tokenizer
+        if form.opening is not None:
+            if form not in self._constant:
+                self._constant[form] = label_tokens(tokenizer, form, form.opening)
+            return self._constant[form]
+        offset = codec.class_offset(text, ask)
+        return None if offset is None else label_tokens(tokenizer, form, text[:offset], row)
 
     def _read(self, row: list[int], prompt_tokens: int) -> Generated:
         """Cuts a row at its first end token; what follows it is padding."""

@@ -10,7 +10,7 @@ from collators.codecs.location import box_to_grid, grid_to_text, text_to_grid, t
 from collators.codecs.registry import get_codec
 from recipes.errors import UserError
 
-NAMES = ("scintiground_json", "scintiground_tags", "scintiground_old_json", "plain")
+NAMES = ("scintiground_json", "scintiground_class_first", "scintiground_tags", "scintiground_old_json", "plain")
 PLAIN = get_codec("plain")
 IMAGE = Image(path="a.png", width=9, height=9)
 OPEN = Ask(task="vqa", images=(IMAGE,), question="What?")

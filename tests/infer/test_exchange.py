@@ -93,10 +93,9 @@ def test_the_official_file_is_one_line_a_record_in_dataset_order(tmp_path, phant
     assert lines == expected
 
 
-def test_another_codecs_answers_are_written_in_the_official_form(tmp_path, phantom_data, records):
-    write_folder(
-        tmp_path / "run", phantom_data, records, targets(records, "scintiground_old_json"), "scintiground_old_json"
-    )
+@pytest.mark.parametrize("codec", ["scintiground_old_json", "scintiground_class_first"])
+def test_another_codecs_answers_are_written_in_the_official_form(tmp_path, phantom_data, records, codec):
+    write_folder(tmp_path / "run", phantom_data, records, targets(records, codec), codec)
     export_scintiground(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["prediction"] for line in lines] == targets(records)

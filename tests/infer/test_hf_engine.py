@@ -1,5 +1,7 @@
 """Engine `hf`: batches, padding, end tokens, state, broken numbers and broken samples."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import GenerationConfig
@@ -50,7 +52,7 @@ class Scripted:
         rows = [row[:limit] for row in self.rows[: len(input_ids)]]
         width = max(len(row) for row in rows)
         padded = [row + [generation_config.pad_token_id] * (width - len(row)) for row in rows]
-        return torch.cat([input_ids, torch.tensor(padded)], dim=1)
+        return SimpleNamespace(sequences=torch.cat([input_ids, torch.tensor(padded)], dim=1), cache=None)
 
 
 def scripted(recipe, *texts, end=True, max_new_tokens=64):

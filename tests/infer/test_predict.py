@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import resource
 import signal
 import threading
@@ -22,6 +23,7 @@ from infer.predict import Job, predict, to_row
 from tests.collators.samples import plain_record
 
 RECORDS = [plain_record(f"question {n}", name=f"r{n:02d}") for n in range(22)]
+SCORES = {"label_scores": {"yes": -0.1, "no": -math.pi}, "label_scores_at": "prompt"}
 SETTINGS = {"weights_hash": "abc", "decoding": {"max_new_tokens": 12}, "split": "test"}
 
 
@@ -40,7 +42,7 @@ class Echo:
         return [
             Generated(error=f"record {record.id} is broken")
             if record.id == "r05"
-            else Generated(text=f"a {record.id} – \u2028", finish="stop", prompt_tokens=7, new_tokens=3)
+            else Generated(text=f"a {record.id} – \u2028", finish="stop", prompt_tokens=7, new_tokens=3, **SCORES)
             for record in records
         ]
 
@@ -391,6 +393,13 @@ def test_a_failed_sample_is_a_row_with_its_error(tmp_path):
     assert rows["r08"].text == "a r08 – \u2028"
     assert rows["r08"].answer == Answer(text=rows["r08"].text)
     assert (rows["r08"].tokens.prompt, rows["r08"].tokens.new) == (7, 3)
+
+
+def test_class_scores_are_written_to_the_last_digit_and_a_failed_row_has_none(tmp_path):
+    rows = {row.id: row for row in read_predictions(finish(job_of(tmp_path / "out")))}
+    for name in ("r07", "r08"):  # the former's text is invalid
+        assert {"label_scores": rows[name].label_scores, "label_scores_at": rows[name].label_scores_at} == SCORES
+    assert (rows["r05"].label_scores, rows["r05"].label_scores_at) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import msgspec
 import pytest
 from PIL import Image as PILImage
 
@@ -11,6 +12,7 @@ from benchmarks.dataset import image_root, load_info, read_records
 from benchmarks.errors import DataError
 from benchmarks.predictions import PREDICTIONS, read_manifest, read_predictions
 from benchmarks.prepare import prepare
+from benchmarks.scintiground_text import CLASS_WORDS
 from infer.engines.hf import HfEngine
 from infer.run import Request, run
 from models.provenance import read_encoder, weights_hash
@@ -93,6 +95,67 @@ def test_the_manifest_of_an_adapter_names_its_base(adapter_run, phantom_data, tm
     manifest = read_manifest(out)
     assert manifest.weights_hash == weights_hash(adapter_run / "model")
     assert manifest.base_weights_hash == weights_hash(adapter_run.parent / "base")
+
+
+# Scores of classes.
+
+
+def with_classes_first(model, data, out, *overrides, **changes):
+    overrides = ("codec=scintiground_class_first", "decoding.max_new_tokens=2", *overrides)
+    return request(model, data, out, *overrides, limit=14, allow_mismatch=True, **changes)
+
+
+@pytest.fixture(scope="module")
+def scored(model_run, phantom_data, tmp_path_factory):
+    """An uninterrupted run over fourteen records, blocks of four, with the class first."""
+    return run(with_classes_first(model_run, phantom_data, tmp_path_factory.mktemp("scored") / "out"))
+
+
+def test_every_closed_question_has_its_scores_and_no_other(scored, phantom_data):
+    tasks = set()
+    for record, row in zip(read_records(phantom_data, "test"), read_predictions(scored), strict=False):
+        tasks.add(record.task)
+        assert tuple(row.label_scores or ()) == CLASS_WORDS.get(record.task, ())
+        assert row.label_scores_at == ("prompt" if record.task in CLASS_WORDS else None)
+    assert "grounding" in tasks
+    assert len(tasks) > 1
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_scores_do_not_depend_on_the_batch_size(scored, model_run, phantom_data, tmp_path, size):
+    out = run(with_classes_first(model_run, phantom_data, tmp_path / "out", f"decoding.batch_size={size}"))
+    for row, expected in zip(read_predictions(out), read_predictions(scored), strict=True):
+        assert msgspec.structs.replace(row, label_scores=None) == msgspec.structs.replace(expected, label_scores=None)
+        assert row.label_scores == (expected.label_scores and pytest.approx(expected.label_scores, abs=1e-4))
+
+
+def test_scores_of_a_continued_run_are_byte_for_byte_the_uninterrupted_ones(
+    scored, model_run, phantom_data, tmp_path, monkeypatch
+):
+    generate, left = HfEngine.generate, [2]
+
+    class Killed(BaseException):
+        pass
+
+    def killed(self, records):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        return generate(self, records)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HfEngine, "generate", killed)
+        with pytest.raises(Killed):
+            run(with_classes_first(model_run, phantom_data, tmp_path / "out"))
+    assert content(run(with_classes_first(model_run, phantom_data, tmp_path / "out"))) == content(scored)
+
+
+@pytest.mark.parametrize("control", ["blank_image", "shuffled_image"])
+def test_a_control_with_a_model_has_scores_of_what_it_was_shown(scored, model_run, phantom_data, tmp_path, control):
+    rows = read_predictions(run(with_classes_first(model_run, phantom_data, tmp_path / "out", control=control)))
+    pairs = [(row.label_scores, own.label_scores) for row, own in zip(rows, read_predictions(scored), strict=True)]
+    assert all((found is None) == (own is None) for found, own in pairs)
+    assert any(found != pytest.approx(own, abs=1e-4) for found, own in pairs if found is not None)
 
 
 # Resuming refuses whatever would mix two systems in one file.
@@ -236,7 +299,7 @@ def test_a_prior_control_needs_no_weights_and_no_images(own_data, tmp_path, cont
     folder = run(request(None, own_data, tmp_path / "out", weights=None, control=control))
     manifest = read_manifest(folder)
     assert (manifest.name, manifest.control, manifest.engine) == (control, control, "control")
-    assert all(row.answer for row in read_predictions(folder))
+    assert all(row.answer and row.label_scores is None for row in read_predictions(folder))
 
 
 @pytest.mark.parametrize("control", ["majority", "prompt_only_corrected"])
