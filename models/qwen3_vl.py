@@ -14,7 +14,7 @@ from recipes.errors import RecipeError
 from recipes.schema import Adapter, FreezeGroup, Images, Model
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, Qwen3VLProcessor
+    from transformers import PreTrainedModel, Qwen3VLConfig, Qwen3VLProcessor
 
 MODEL_TYPE = "qwen3_vl"
 ROLES = {
@@ -78,14 +78,13 @@ def block_pixels(processor: Qwen3VLProcessor) -> int:
     return int((image_processor.patch_size * image_processor.merge_size) ** 2)
 
 
-def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> PreTrainedModel:
-    """Loads the base weights in the recipe's type, in 4 bits if it says so; safetensors only.
+def load_config(model: Model) -> Qwen3VLConfig:
+    """The checkpoint's config.
 
     Raises:
-        RecipeError: No such checkpoint, not in safetensors, of another family, or a package is missing for its
-            quantization or attention.
+        RecipeError: No such checkpoint, or one of another family.
     """
-    from transformers import AutoConfig, AutoModelForImageTextToText, BitsAndBytesConfig
+    from transformers import AutoConfig
 
     with _readable(model):
         config = AutoConfig.from_pretrained(model.checkpoint, revision=model.revision)
@@ -95,6 +94,19 @@ def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> Pre
             where="model.checkpoint",
             fix=f"give a {MODEL_TYPE} checkpoint",
         )
+    return config
+
+
+def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> PreTrainedModel:
+    """Loads the base weights in the recipe's type, in 4 bits if it says so; safetensors only.
+
+    Raises:
+        RecipeError: No such checkpoint, not in safetensors, of another family, or a package is missing for its
+            quantization or attention.
+    """
+    from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
+
+    load_config(model)
     dtype = getattr(torch, model.dtype)
     quantization = None
     if model.quantization == "nf4":

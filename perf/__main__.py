@@ -1,6 +1,7 @@
 """Measurements of speed and memory: `python -m perf NAME [options]`; the last line of each is JSON.
 
 score    scoring of 38,469 rows in both profiles, on one core
+heads    cross-entropy with logits at every position, and at supervised positions only
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 
+from perf.heads import COMPARE, SIDES, HeadSize, run_heads
 from recipes.errors import run_command
 
 
@@ -20,6 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     score = commands.add_parser("score", help="scoring of as many rows as ScintiGround has, in both profiles")
     score.add_argument("--rows", type=int, default=38_469, help="default: 38469")
     score.add_argument("--resamples", type=int, default=2000, help="of each profile's bootstrap; default: 2000")
+    heads = commands.add_parser("heads", help="logits at every position, and at supervised positions only")
+    for field in fields(HeadSize):
+        heads.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
+    heads.add_argument("--rounds", type=int, default=3, help="measurements of each side; default: 3")
+    # How `heads` starts its own processes.
+    heads.add_argument("--side", choices=(*SIDES, COMPARE), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.command == "score":
         # Before numpy is imported, since it starts one thread per core that it may use.
@@ -28,7 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from perf.score import run_score
 
         run_score(rows=options.rows, resamples=options.resamples)
+    else:
+        _heads(options)
     return 0
+
+
+def _heads(options: argparse.Namespace) -> None:
+    size = HeadSize(**{field.name: getattr(options, field.name) for field in fields(HeadSize)})
+    if options.side is None:
+        run_heads(size, rounds=options.rounds)
+        return
+    from perf.heads_pass import run_side
+
+    run_side(options.side, size)
 
 
 if __name__ == "__main__":

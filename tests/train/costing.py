@@ -1,0 +1,141 @@
+"""A small Qwen3-VL with grouped heads, made-up batches for it, and memory meters."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import nullcontext
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+from models.costs import MicroBatch
+from models.qwen3_vl import adapt, freeze
+from train.loss import supervised_loss
+
+IMAGE, TEXT, ANSWER = 5, 20, 30
+SUPERVISED = 4
+
+
+def small_config(*, vocabulary=2000, tied=True):
+    return Qwen3VLConfig(
+        architectures=["Qwen3VLForConditionalGeneration"],
+        text_config={
+            "vocab_size": vocabulary,
+            "hidden_size": 128,
+            "intermediate_size": 384,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 32,
+            "tie_word_embeddings": tied,
+            "pad_token_id": 0,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 5_000_000,
+                "mrope_interleaved": True,
+                "mrope_section": [8, 4, 4],
+            },
+        },
+        vision_config={
+            "depth": 3,
+            "hidden_size": 64,
+            "intermediate_size": 256,
+            "num_heads": 2,
+            "out_hidden_size": 128,
+            "deepstack_visual_indexes": [0],
+            "num_position_embeddings": 256,
+        },
+        image_token_id=IMAGE,
+        video_token_id=6,
+        vision_start_token_id=7,
+        vision_end_token_id=8,
+        tie_word_embeddings=tied,
+    )
+
+
+def trainable_model(config, recipe):
+    """The recipe's model with random weights, in the types that training gives them."""
+    config._attn_implementation = recipe.model.attention
+    model = Qwen3VLForConditionalGeneration(config).to(getattr(torch, recipe.model.dtype))
+    model.config.use_cache = False
+    freeze(model, recipe.freeze)
+    model = adapt(model, recipe.adapter, seed=0)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    if recipe.train.gradient_checkpointing:
+        model.activation_checkpointing_enable()
+    return model.train()
+
+
+def made_up_batch(samples, width, grid):
+    """A padded batch with one image of `grid` patches (rows, columns) per sample, and its shape."""
+    tokens = grid[0] * grid[1] // 4
+    ids = torch.full((samples, width), TEXT)
+    ids[:, 2 : 2 + tokens] = IMAGE
+    labels = torch.full_like(ids, -100)
+    labels[:, -SUPERVISED - 2 : -2] = ANSWER
+    mask = torch.ones_like(ids)
+    mask[0, -2:] = 0
+    batch = {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "mm_token_type_ids": (ids == IMAGE).long(),
+        "pixel_values": torch.randn(samples * grid[0] * grid[1], 1536),
+        "image_grid_thw": torch.tensor([[1, *grid]] * samples),
+        "logits_to_keep": torch.cat([labels[:, 1:] != -100, torch.zeros(samples, 1, dtype=torch.bool)], dim=1),
+    }
+    shape = MicroBatch(
+        samples=samples, width=width, images=samples * tokens, supervised=samples * SUPERVISED, pictures=1
+    )
+    return batch, labels, shape
+
+
+def forward(model, batch, *, autocast):
+    with torch.autocast("cpu", dtype=torch.bfloat16) if autocast else nullcontext():
+        return model(**batch)
+
+
+def step(model, batch, labels, *, autocast):
+    """Forward and backward pass; gradients are added to those that are there."""
+    outputs = forward(model, batch, autocast=autocast)
+    loss = supervised_loss("token")(outputs, labels)
+    del outputs
+    loss.backward()
+
+
+class _Held:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def saved_bytes(model, batch, *, autocast):
+    """Bytes of all tensors that autograd keeps after a forward pass, and of the inputs; weights left out."""
+    held = weakref.WeakSet()
+
+    def pack(tensor):
+        item = _Held(tensor)
+        held.add(item)
+        return item
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda item: item.tensor):
+        outputs = forward(model, batch, autocast=autocast)
+    storages = [item.tensor.untyped_storage() for item in held] + [value.untyped_storage() for value in batch.values()]
+    sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
+    for parameter in model.parameters():
+        sizes.pop(parameter.untyped_storage().data_ptr(), None)
+    del outputs
+    return sum(sizes.values())
+
+
+def peak_bytes(function):
+    """Most bytes that a call had allocated at once, seen by PyTorch's profiler."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        function()
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    now = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        peak = max(peak, now)
+    return peak

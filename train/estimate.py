@@ -1,0 +1,153 @@
+"""Memory and operations of a run, worked out before it starts; no weights are loaded.
+
+    estimate = estimate_run(recipe, workload_of(measured, steps))
+    for line in estimate.lines():
+        say(line)
+
+The memory is that of one process at the peak of its largest forward and backward pass. Allocators cut memory into
+blocks and lose some of it, so a run that needs more than 90 % of what is free is called tight. Time is not
+guessed: it follows from the operations per second that the first steps reach.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.dataset import image_root
+from collators.encoder import build_encoder
+from collators.qwen3_vl import Qwen3VLCollator
+from collators.sources import FolderImages
+from models.processes import process_state
+from models.registry import family_module
+from recipes.schema import Recipe
+from train.advice import Advice, advise
+from train.data import Measured, check_splits, load_measured
+from train.device_memory import current_launch, memory_for_run
+from train.memory import Launch, Part
+from train.sizing import ModelSize, Workload
+
+TIGHT = 0.9
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a run needs.
+
+    Attributes:
+        parts: Memory of one process, by what it is for.
+        batch: The largest forward pass, in words.
+        available: Bytes that the process may use.
+        device: Type of the device, `cuda` or `cpu`.
+        step_flops: Floating-point operations of a mean optimiser step, all processes together.
+        run_flops: Those of the whole run.
+        advice: What to change, least harm first; empty where the run fits.
+    """
+
+    parts: tuple[Part, ...]
+    batch: str
+    available: int
+    device: str
+    step_flops: float
+    run_flops: float
+    advice: tuple[Advice, ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the memory suffices with room to spare."""
+        return self.total <= TIGHT * self.available
+
+    def lines(self) -> list[str]:
+        """The estimate as text."""
+        lines = [f"memory of one process at its peak, estimated for {self.batch}:"]
+        lines += [f"  {part.name:<36} {_amount(part.bytes)}" for part in self.parts]
+        lines.append(f"  {'all':<36} {_amount(self.total)} of {_amount(self.available).strip()} free ({self.device})")
+        lines.append(f"operations: {self.step_flops:.3g} per step, {self.run_flops:.3g} in all, padding left out")
+        if self.fits:
+            return lines
+        lines.append(
+            "this is tight; it would take:" if self.total <= self.available else "this will not fit; it takes:"
+        )
+        lines += [
+            f"  {'and ' if number else ''}{item.change} -> {_amount(item.bytes).strip()}"
+            for number, item in enumerate(self.advice)
+        ]
+        if not self.advice or self.advice[-1].bytes > TIGHT * self.available:
+            lines.append("  and then still more memory or a smaller model")
+        return lines
+
+
+def _amount(count: int) -> str:
+    return f"{count / GIB:9.2f} GiB" if count >= GIB / 10 else f"{count / 1024**2:9.2f} MiB"
+
+
+def compare_peak(estimate: Estimate, peak: int) -> str:
+    """One line for the end of a run: the measured peak beside the estimate, in bytes."""
+    return (
+        f"peak memory of a process: {_amount(peak).strip()} measured, {_amount(estimate.total).strip()} estimated "
+        f"({estimate.device})"
+    )
+
+
+def estimate_run(recipe: Recipe, workload: Workload, launch: Launch | None = None) -> Estimate:
+    """What a run needs on this machine.
+
+    Args:
+        recipe: The run.
+        workload: What it is fed.
+        launch: Processes and what they share; those of this launch by default.
+
+    Raises:
+        RecipeError: The checkpoint's config cannot be read or is of another family.
+    """
+    launch = launch or current_launch()
+    device = process_state().device.type
+    model = ModelSize.of(recipe, on_cpu=device == "cpu")
+    available = memory_for_run()
+    step = model.step_flops(recipe, workload, launch)
+    return Estimate(
+        parts=tuple(model.parts(recipe, workload, launch)),
+        batch=model.describe_batch(recipe, workload),
+        available=available,
+        device=device,
+        step_flops=step,
+        run_flops=step * workload.steps,
+        advice=advise(model, recipe, workload, launch, limit=int(TIGHT * available)),
+    )
+
+
+def workload_of(measured: Measured, steps: int) -> Workload:
+    """What a measured training split feeds a run of so many optimiser steps; opens no image."""
+    longest = max(range(len(measured.lengths)), key=lambda number: measured.lengths[number].images)
+    return Workload(measured.lengths, len(measured.records[longest].images), steps)
+
+
+def estimate_recipe(recipe: Recipe) -> Estimate:
+    """What a recipe's run needs on this machine: measures the training split, loads no weights.
+
+    Raises:
+        UserError: Whatever would stop the run before its first step in dataset, processor or config.
+    """
+    check_splits(recipe)
+    processor = family_module(recipe.model.family).load_processor(recipe.model, recipe.images)
+    collator = Qwen3VLCollator(
+        build_encoder(recipe, processor),
+        processor,
+        FolderImages(image_root(Path(recipe.data.dataset))),
+        targets=True,
+        max_length=recipe.batch.max_length,
+        max_target_tokens=recipe.batch.max_target_tokens,
+    )
+    state = process_state()
+    measured = load_measured(recipe, recipe.data.train, collator, limit=None, quiet=not state.is_main_process)
+    per_step = recipe.batch.size * recipe.batch.accumulation * state.num_processes
+    per_epoch = math.ceil(len(measured.lengths) / per_step)
+    steps = recipe.train.max_steps or math.ceil(per_epoch * (recipe.train.epochs or 1))
+    return estimate_run(recipe, workload_of(measured, steps))

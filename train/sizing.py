@@ -1,0 +1,112 @@
+"""A recipe's model as sizes: which memory and which operations a workload costs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from collators.qwen3_vl import Length
+from models.costs import MicroBatch, family_costs, longest_batch
+from recipes.schema import Recipe
+from train.memory import Launch, Part, Weight, numerics, read_weights, state_parts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a run is fed.
+
+    Attributes:
+        lengths: Token counts of each training sample.
+        pictures: Images per sample.
+        steps: Optimiser steps of the run.
+    """
+
+    lengths: Sequence[Length]
+    pictures: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """The adapted model without its weights; holds for any batch, images, checkpointing, quantization and launch.
+
+    Attributes:
+        costs: The family's formulas.
+        config: The checkpoint's config.
+        weights: Every parameter tensor.
+        on_cpu: Whether a CPU computes.
+    """
+
+    costs: ModuleType
+    config: PreTrainedConfig
+    weights: list[Weight]
+    on_cpu: bool
+
+    @classmethod
+    def of(cls, recipe: Recipe, *, on_cpu: bool) -> ModelSize:
+        """Builds the recipe's model on the `meta` device and reads it.
+
+        Raises:
+            RecipeError: The checkpoint's config cannot be read, is of another family, or the recipe freezes or
+                adapts what the model does not have.
+        """
+        costs = family_costs(recipe.model.family)
+        config, model = costs.skeleton(recipe)
+        return cls(costs, config, read_weights(model, recipe), on_cpu)
+
+    def parts(self, recipe: Recipe, workload: Workload, launch: Launch) -> list[Part]:
+        """Memory of one process, by what it is for."""
+        active = self.costs.activations(
+            self.config, recipe, largest_batch(recipe, workload), numerics(recipe, launch, on_cpu=self.on_cpu)
+        )
+        # They follow one another, so only the largest counts.
+        passing = [
+            Part("logits with their gradient", active.logits),
+            Part("backward pass of one block", active.block),
+            Part("gradient being added", self._largest_gradient(recipe, launch)),
+        ]
+        parts = [
+            *state_parts(self.weights, recipe, launch),
+            Part("inputs", active.inputs),
+            Part("vision activations", active.vision),
+            Part("language activations", active.language),
+            max(passing, key=lambda part: part.bytes),
+        ]
+        return [part for part in parts if part.bytes]
+
+    def _largest_gradient(self, recipe: Recipe, launch: Launch) -> int:
+        """Bytes of the largest new gradient beside the sum that it is added to, where gradients are accumulated."""
+        if recipe.batch.accumulation == 1:
+            return 0
+        largest = max((weight.count for weight in self.weights if weight.trained), default=0)
+        return largest * (2 if launch.deepspeed and recipe.train.precision != "fp32" else 4)
+
+    def total(self, recipe: Recipe, workload: Workload, launch: Launch) -> int:
+        """Bytes of all parts."""
+        return sum(part.bytes for part in self.parts(recipe, workload, launch))
+
+    def step_flops(self, recipe: Recipe, workload: Workload, launch: Launch) -> float:
+        """Floating-point operations of a mean optimiser step over all processes."""
+        one: int = sum(
+            self.costs.flops(self.config, recipe, item, pictures=workload.pictures) for item in workload.lengths
+        )
+        samples = recipe.batch.size * recipe.batch.accumulation * launch.processes
+        return one / len(workload.lengths) * samples
+
+    def describe_batch(self, recipe: Recipe, workload: Workload) -> str:
+        """The largest forward pass in words."""
+        batch = largest_batch(recipe, workload)
+        return (
+            f"{batch.samples} samples of {batch.width:,} tokens, {batch.images:,} of them of images and "
+            f"{batch.supervised:,} supervised in all"
+        )
+
+
+def largest_batch(recipe: Recipe, workload: Workload) -> MicroBatch:
+    """The largest forward pass that the recipe can make of the samples."""
+    return longest_batch(workload.lengths, recipe.batch.size, pictures=workload.pictures)
