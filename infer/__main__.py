@@ -1,7 +1,8 @@
-"""`python -m infer RUN_OR_MODEL --data DATASET --split test`: predicts a split.
+"""`python -m infer RUN_OR_MODEL [MORE ...] --data DATASET --split test`: predicts a split.
 
 Also under `accelerate launch -m infer ...` with several processes. The same command continues an
-interrupted run. Other uses:
+interrupted run. Several runs are predicted one after the other, each to a folder of its own name below
+--out; adapters on one base take turns on it, so that it is loaded once. Other uses:
 
   python -m infer RUN_OR_MODEL --image A.png --image B.png --question "..."   one question, boxes drawn
   python -m infer --control majority --data DATASET                           a control without a model
@@ -12,6 +13,7 @@ interrupted run. Other uses:
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from recipes.controls import CONTROLS, PRIOR_CONTROLS
 from recipes.errors import UserError, run_command
 
 TWO_VIEWS = ("ANT", "POST")
+# What sets it apart from a path: `runs/lr=2` has a slash before the equals sign.
+OVERRIDE = re.compile(r"[\w.]+=")
 
 
 def main() -> int:
@@ -29,6 +33,8 @@ def main() -> int:
     if words[:1] == ["import"]:
         return _import(words[1:])
     arguments = _parser().parse_intermixed_args(words)
+    arguments.overrides = [word for word in arguments.words if OVERRIDE.match(word)]
+    arguments.weights = [word for word in arguments.words if not OVERRIDE.match(word)]
     return _ask(arguments) if arguments.image else _predict(arguments)
 
 
@@ -36,12 +42,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m infer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("weights", nargs="?", help="run folder, model folder or hub name")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="for example decoding.batch_size=4")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="RUN_OR_MODEL | section.key=value",
+        help="run folders, model folders or hub names; overrides such as decoding.batch_size=4 hold for all of them",
+    )
     parser.add_argument("--recipe", help="recipe, if there is none beside the weights or another is wanted")
     parser.add_argument("--data", type=Path, help="prepared dataset")
     parser.add_argument("--split", default="test", choices=("train", "val", "test"))
-    parser.add_argument("--out", type=Path, help="prediction folder (default: runs/predictions/NAME-DATASET-SPLIT)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="prediction folder (default: runs/predictions/NAME-DATASET-SPLIT); of several runs: the folder of theirs",
+    )
     parser.add_argument(
         "--control",
         choices=CONTROLS,
@@ -66,24 +80,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _predict(arguments: argparse.Namespace) -> int:
-    from infer.run import Request, run
+    from infer.run import Request, run_all
 
-    prior = arguments.control in PRIOR_CONTROLS
-    if arguments.data is None:
-        raise UserError("--data is missing", fix="give a prepared dataset, or --image and --question")
-    if arguments.weights is None and not prior:
-        raise UserError("no weights given", fix="name a run or model folder, or --control majority or prompt_only")
-    if arguments.weights is not None and prior:
-        raise UserError(f"control {arguments.control} uses no weights", fix=f"drop {arguments.weights}")
-    if arguments.limit is not None and arguments.limit < 1:
-        raise UserError(f"--limit {arguments.limit} is not positive", fix="give 1 or more")
-    out = arguments.out or _default_out(arguments)
-    folder = run(
+    _check(arguments)
+    weights: list[str | None] = list(arguments.weights) or [None]
+    requests = [
         Request(
-            weights=arguments.weights,
+            weights=each,
             data=arguments.data,
             split=arguments.split,
-            out=out,
+            out=_out(arguments, each),
             recipe=arguments.recipe,
             overrides=arguments.overrides,
             control=arguments.control,
@@ -91,21 +97,45 @@ def _predict(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
             allow_mismatch=arguments.allow_encoder_mismatch,
         )
-    )
+        for each in weights
+    ]
+    folders = run_all(requests)
     from models.processes import process_state
 
     if process_state().is_main_process:
-        print(f"predictions: {folder}")
-        print(f"next: python -m eval {folder} --html report.html")
+        for folder in folders:
+            print(f"predictions: {folder}")
+        print(f"next: python -m eval {' '.join(map(str, folders))} --html report.html")
     return 0
 
 
-def _default_out(arguments: argparse.Namespace) -> Path:
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuses options that do not go together."""
+    prior = arguments.control in PRIOR_CONTROLS
+    if arguments.data is None:
+        raise UserError("--data is missing", fix="give a prepared dataset, or --image and --question")
+    if not arguments.weights and not prior:
+        raise UserError("no weights given", fix="name a run or model folder, or --control majority or prompt_only")
+    if arguments.weights and prior:
+        raise UserError(f"control {arguments.control} uses no weights", fix=f"drop {' '.join(arguments.weights)}")
+    if len(arguments.weights) > 1 and arguments.name is not None:
+        raise UserError(
+            f"--name {arguments.name} cannot name {len(arguments.weights)} runs",
+            fix="drop it: each run keeps its own name; or predict them one by one",
+        )
+    if arguments.limit is not None and arguments.limit < 1:
+        raise UserError(f"--limit {arguments.limit} is not positive", fix="give 1 or more")
+
+
+def _out(arguments: argparse.Namespace, weights: str | None) -> Path:
     from infer.run import run_name
 
-    run = run_name(arguments.weights) if arguments.weights else None
-    name = "-".join(part for part in (run, arguments.control, arguments.data.resolve().name, arguments.split) if part)
-    return Path("runs/predictions") / name
+    run = run_name(weights) if weights is not None else None
+    if arguments.out is None:
+        words = (run, arguments.control, arguments.data.resolve().name, arguments.split)
+        return Path("runs/predictions") / "-".join(word for word in words if word)
+    out: Path = arguments.out
+    return out / run if run is not None and len(arguments.weights) > 1 else out
 
 
 def _ask(arguments: argparse.Namespace) -> int:
@@ -114,10 +144,12 @@ def _ask(arguments: argparse.Namespace) -> int:
 
     if arguments.data is not None or arguments.control is not None:
         raise UserError("--image asks one question, --data and --control predict a split", fix="drop one of the two")
-    if arguments.weights is None or not (arguments.question or "").strip() or not arguments.task.strip():
+    if not arguments.weights or not (arguments.question or "").strip() or not arguments.task.strip():
         raise UserError("one question needs weights, --image, --question and a task", fix="add what is missing")
+    if len(arguments.weights) > 1:
+        raise UserError(f"one question goes to one run, not to {len(arguments.weights)}", fix="name one run")
     system = load_system(
-        arguments.weights,
+        arguments.weights[0],
         recipe_path=arguments.recipe,
         overrides=arguments.overrides,
         allow_mismatch=arguments.allow_encoder_mismatch,

@@ -7,22 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collators.encoder import Encoder, build_encoder, differences
+from collators.encoder import Encoder, build_encoder
 from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import ImageSource
 from infer.engines.hf import HfEngine
-from models.adapters import quiet_peft
+from models.adapters import ADAPTER, load_adapter, take_off
 from models.processes import process_state, quantized_device_map
-from models.provenance import ENCODER, RECIPE, base_weights_hash, read_encoder, weights_hash
+from models.provenance import ENCODER, RECIPE, base_weights_hash, check_base, check_encoder, weights_hash
 from models.registry import family_module
 from recipes.errors import RecipeError, UserError
 from recipes.load import load_recipe
-from recipes.schema import Recipe
+from recipes.schema import Model, Recipe
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, ProcessorMixin
-
-ADAPTER = "adapter_config.json"
+    from peft import PeftModel
+    from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,57 @@ def model_folder(weights: str) -> Path | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What is known of weights before any is loaded.
+
+    Attributes:
+        weights: The folder or name of the weights, as given.
+        folder: The folder that holds them; `None` for a hub name.
+        recipe: Recipe in force, overrides applied.
+        encoder: Encoder in force.
+        processor: Processor from the weights' own folder.
+    """
+
+    weights: str
+    folder: Path | None
+    recipe: Recipe
+    encoder: Encoder
+    processor: ProcessorMixin
+
+    @property
+    def adapter(self) -> Path | None:
+        """The folder, if it holds an adapter."""
+        return self.folder if self.folder is not None and (self.folder / ADAPTER).is_file() else None
+
+    @property
+    def source(self) -> Model:
+        """Where whole weights and the processor come from: the folder itself, or the recipe's checkpoint."""
+        if self.folder is None:
+            return self.recipe.model
+        return _from_folder(self.recipe.model, self.folder)
+
+
+def describe(
+    weights: str, *, recipe_path: str | None, overrides: Sequence[str], allow_mismatch: bool = False
+) -> Described:
+    """Reads recipe and processor and checks encoder and base, without loading weights; see `load_system`."""
+    folder = model_folder(weights)
+    recipe = _recipe(folder, weights, recipe_path, overrides)
+    source = recipe.model if folder is None else _from_folder(recipe.model, folder)
+    processor = family_module(recipe.model.family).load_processor(source, recipe.images)
+    described = Described(weights, folder, recipe, build_encoder(recipe, processor), processor)
+    if folder is not None and (folder / ENCODER).is_file() and not allow_mismatch:
+        check_encoder(
+            folder,
+            described.encoder,
+            fix="drop the overrides or recipe that change it; `python -m infer` also takes --allow-encoder-mismatch",
+        )
+    if described.adapter is not None:
+        check_base(described.adapter, recipe)
+    return described
+
+
 def load_system(
     weights: str, *, recipe_path: str | None, overrides: Sequence[str], allow_mismatch: bool = False
 ) -> System:
@@ -87,86 +137,69 @@ def load_system(
         allow_mismatch: Accept an encoder other than the stored one.
 
     Raises:
-        UserError: No recipe, another encoder, an adapter that does not fit its base.
+        UserError: No recipe, another encoder, another base, an adapter that does not fit its base.
     """
-    folder = model_folder(weights)
-    recipe = _recipe(folder, weights, recipe_path, overrides)
-    family = family_module(recipe.model.family)
-    source = (
-        recipe.model
-        if folder is None
-        else recipe.model.model_copy(update={"checkpoint": str(folder), "revision": None})
-    )
-    processor = family.load_processor(source, recipe.images)
-    encoder = build_encoder(recipe, processor)
-    if folder is not None and (folder / ENCODER).is_file():
-        stored = read_encoder(folder)
-        if stored.fingerprint != encoder.fingerprint and not allow_mismatch:
-            raise UserError(
-                "the encoder differs from the one these weights were trained with: "
-                + "; ".join(differences(encoder.parts, stored.parts)),
-                where=str(folder / ENCODER),
-                fix="drop the overrides or recipe that change it, or pass --allow-encoder-mismatch",
-            )
-    device_map = quantized_device_map(recipe.model)
-    base_hash = None
-    if folder is not None and (folder / ADAPTER).is_file():
-        _check_base(folder, recipe)
-        base = family.load_model(recipe.model, device_map=device_map)
-        model = load_adapter(base, folder)
-        base_hash = base_weights_hash(recipe) or hub_commit(base)
-    else:
-        model = family.load_model(source, device_map=device_map)
-    if device_map is None:
+    described = describe(weights, recipe_path=recipe_path, overrides=overrides, allow_mismatch=allow_mismatch)
+    return Loader().load(described)
+
+
+class Loader:
+    """Loads systems one after the other; a base that the next adapter needs too is not loaded again.
+
+    Only the newest system may be used: its base is the one before it, with another adapter on.
+    """
+
+    def __init__(self) -> None:
+        self._base: Model | None = None
+        self._adapted: PeftModel | None = None
+        self._generation: GenerationConfig | None = None
+
+    def load(self, described: Described) -> System:
+        """Loads a system; see `load_system`."""
+        base_hash = None
+        if described.adapter is not None:
+            base = self._take_base(described.recipe)
+            base_hash = base_weights_hash(described.recipe) or hub_commit(base)
+            model = self._adapted = load_adapter(base, described.adapter)
+        else:
+            self._base = self._adapted = None
+            model = _load(described.source)
+        model = _placed(model, described.recipe.model)
+        own_hash = weights_hash(described.folder) if described.folder else hub_commit(model)
+        encoder, processor = described.encoder, described.processor
+        return System(described.recipe, encoder, processor, model, described.weights, own_hash, base_hash)
+
+    def _take_base(self, recipe: Recipe) -> PreTrainedModel:
+        """The recipe's base without an adapter and with its own generation settings: an engine leaves others."""
+        if self._adapted is not None and self._base == recipe.model:
+            base = take_off(self._adapted)
+            base.generation_config = self._generation
+            return base
+        self._adapted = None  # the memory is needed for the next
+        base = _load(recipe.model)
+        self._base, self._generation = recipe.model, base.generation_config
+        return base
+
+
+def _load(model: Model) -> PreTrainedModel:
+    return family_module(model.family).load_model(model, device_map=quantized_device_map(model))
+
+
+def _placed(model: PreTrainedModel, settings: Model) -> PreTrainedModel:
+    """The model on this process's device, ready to answer."""
+    if quantized_device_map(settings) is None:
         model = model.to(process_state().device)
-    model.eval()
-    own_hash = weights_hash(folder) if folder else hub_commit(model)
-    return System(recipe, encoder, processor, model, weights, own_hash, base_hash)
+    return model.eval()
+
+
+def _from_folder(model: Model, folder: Path) -> Model:
+    return model.model_copy(update={"checkpoint": str(folder), "revision": None})
 
 
 def hub_commit(model: PreTrainedModel) -> str | None:
     """`hub:` and the commit that a model from the hub was loaded at; `None` where transformers does not know it."""
     commit = getattr(model.config, "_commit_hash", None)
     return None if commit is None else f"hub:{commit}"
-
-
-def _check_base(folder: Path, recipe: Recipe) -> None:
-    """Refuses a base with other weights than the adapter was trained on: the shapes may fit all the same."""
-    if not (folder / ENCODER).is_file():
-        return
-    expected, found = read_encoder(folder).base_weights_hash, base_weights_hash(recipe)
-    # A base on the hub has no hash; a folder that is not there is named when it is loaded.
-    if expected is not None and found is not None and expected != found:
-        raise UserError(
-            f"the base weights in {recipe.model.checkpoint} are not those this adapter was trained on",
-            where=str(folder / ENCODER),
-            fix="give the right folder as model.checkpoint=..., or train the adapter again",
-        )
-
-
-def load_adapter(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
-    """Puts a PEFT adapter on its base and checks that every weight of it found its place.
-
-    Raises:
-        UserError: Missing or unexpected adapter weights.
-    """
-    from peft import PeftModel, get_peft_model_state_dict
-    from safetensors import safe_open
-
-    with quiet_peft():
-        model = PeftModel.from_pretrained(base, str(folder))
-    with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
-        stored = set(file.keys())
-    expected = set(get_peft_model_state_dict(model))
-    if stored != expected:
-        missing, surplus = sorted(expected - stored), sorted(stored - expected)
-        raise UserError(
-            f"the adapter does not fit its base model: {len(missing)} weights missing ({', '.join(missing[:2])}), "
-            f"{len(surplus)} without a place ({', '.join(surplus[:2])})",
-            where=str(folder),
-            fix="use the base model named in adapter_config.json and the library versions of the manifest",
-        )
-    return model
 
 
 def _recipe(folder: Path | None, weights: str, recipe_path: str | None, overrides: Sequence[str]) -> Recipe:

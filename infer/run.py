@@ -14,11 +14,13 @@ from benchmarks.schema import Record
 from collators.codecs.registry import get_codec
 from collators.sources import BlankImages, FolderImages
 from infer.controls import PriorEngine, shuffle_images
-from infer.load import load_system
+from infer.load import Described, Loader, System, describe
 from infer.predict import Decode, Job, predict
 from models.processes import process_state
 from models.provenance import environment
 from recipes.controls import IMAGE_CONTROLS
+from recipes.errors import UserError
+from recipes.schema import Model
 
 SHUFFLE_SEED = 0
 
@@ -59,20 +61,72 @@ def run(request: Request) -> Path:
         UserError: The weights or their encoder cannot be used; see `load_system`.
         DataError: The dataset or the folder cannot be used, or the control does not know the dataset's benchmark.
     """
-    records = list(read_records(request.data, request.split))[: request.limit]
-    if request.weights is None:
-        return _run_prior(request, records)
-    system = load_system(
-        request.weights,
+    return run_all([request])[0]
+
+
+def run_all(requests: Sequence[Request]) -> list[Path]:
+    """Predicts with several systems, one after the other; adapters on one base take turns on it.
+
+    Every run's recipe, encoder and base are checked before the first prediction. A folder has the same rows as if
+    its system had been predicted alone.
+
+    Returns:
+        The prediction folders, in the order of the requests.
+
+    Raises:
+        UserError, DataError: As `run`; also where two requests would write one folder.
+    """
+    _check_outs(requests)
+    described = [_describe(request) if request.weights is not None else None for request in requests]
+    loader = Loader()
+    for place in _by_base(described):
+        request, known = requests[place], described[place]
+        records = list(read_records(request.data, request.split))[: request.limit]
+        if known is None:
+            _run_prior(request, records)
+        else:
+            _run_system(request, records, loader.load(known))
+    return [request.out for request in requests]
+
+
+def _check_outs(requests: Sequence[Request]) -> None:
+    first: dict[Path, Request] = {}
+    for request in requests:
+        other = first.setdefault(request.out, request)
+        if other is not request:
+            raise UserError(
+                f"{other.weights} and {request.weights} are both named {request.out.name}: "
+                "one would overwrite the other's predictions",
+                where=str(request.out),
+                fix="predict them one by one, each with its own --out and --name",
+            )
+
+
+def _describe(request: Request) -> Described:
+    return describe(
+        request.weights or "",
         recipe_path=request.recipe,
         overrides=request.overrides,
         allow_mismatch=request.allow_mismatch,
     )
+
+
+def _by_base(described: Sequence[Described | None]) -> list[int]:
+    """Places of the requests, those of adapters on one base after each other."""
+    first: dict[Model, int] = {}
+    turns = [
+        place if known is None or known.adapter is None else first.setdefault(known.recipe.model, place)
+        for place, known in enumerate(described)
+    ]
+    return sorted(range(len(turns)), key=turns.__getitem__)
+
+
+def _run_system(request: Request, records: Sequence[Record], system: System) -> Path:
     images = BlankImages() if request.control == "blank_image" else FolderImages(image_root(request.data))
     shown = shuffle_images(records, SHUFFLE_SEED) if request.control == "shuffled_image" else records
     decoding = system.recipe.decoding
     facts: dict[str, Any] = {
-        "name": request.name or request.control or run_name(request.weights),
+        "name": request.name or request.control or run_name(system.weights),
         "engine": "hf",
         "codec": system.recipe.codec,
         "encoder_fingerprint": system.encoder.fingerprint,

@@ -15,8 +15,9 @@ import torch
 
 from benchmarks.dataset import read_struct, sha256_file, write_atomic
 from benchmarks.errors import DataError
-from collators.encoder import Encoder
+from collators.encoder import Encoder, differences
 from models.processes import process_state
+from recipes.errors import UserError
 from recipes.load import dump_recipe
 from recipes.schema import Recipe
 
@@ -112,3 +113,38 @@ def read_encoder(folder: Path) -> StoredEncoder:
             f"{path} is missing", fix="give the recipe with --recipe, or a folder made by `python -m train`"
         )
     return read_struct(path, StoredEncoder, what="an encoder description", fix="train again")
+
+
+def check_encoder(folder: Path, encoder: Encoder, *, fix: str) -> None:
+    """Refuses an encoder other than the one that the weights in a folder were trained with.
+
+    Raises:
+        UserError: Names the parts that differ; `fix` says what to do.
+        DataError: The folder does not say.
+    """
+    stored = read_encoder(folder)
+    if stored.fingerprint != encoder.fingerprint:
+        raise UserError(
+            "the encoder differs from the one these weights were trained with: "
+            + "; ".join(differences(encoder.parts, stored.parts)),
+            where=str(folder / ENCODER),
+            fix=fix,
+        )
+
+
+def check_base(folder: Path, recipe: Recipe) -> None:
+    """Refuses a base with other weights than the adapter in a folder was trained on: the shapes may fit all the same.
+
+    Raises:
+        UserError: Both hashes are known and differ.
+    """
+    if not (folder / ENCODER).is_file():
+        return
+    expected, found = read_encoder(folder).base_weights_hash, base_weights_hash(recipe)
+    # A base on the hub has no hash; a folder that is not there is named when it is loaded.
+    if expected is not None and found is not None and expected != found:
+        raise UserError(
+            f"the base weights in {recipe.model.checkpoint} are not those this adapter was trained on",
+            where=str(folder / ENCODER),
+            fix="give the right folder as model.checkpoint=..., or train the adapter again",
+        )

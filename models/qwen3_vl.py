@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from models.adapters import quiet_peft
+from models.adapters import adapter_folder, quiet_peft, start_from
 from recipes.errors import RecipeError
 from recipes.schema import Adapter, FreezeGroup, Images, Model
 
@@ -30,6 +30,7 @@ GROUPS: dict[FreezeGroup, tuple[str, ...]] = {
     "head": ("lm_head.",),
 }
 LANGUAGE = "model.language_model."
+EMBEDDINGS = "model.language_model.embed_tokens"
 
 
 def load_processor(model: Model, images: Images) -> Qwen3VLProcessor:
@@ -193,6 +194,9 @@ def adapt(model: PreTrainedModel, adapter: Adapter, *, seed: int) -> PreTrainedM
         model: Loaded base model.
         adapter: The recipe's adapter section.
         seed: Seed of the adapter's random half.
+
+    Raises:
+        RecipeError: No layer matches, a tied head is to be trained alone, or `adapter.init` has another form.
     """
     if adapter.kind == "full":
         return model
@@ -200,23 +204,44 @@ def adapt(model: PreTrainedModel, adapter: Adapter, *, seed: int) -> PreTrainedM
 
     if getattr(model, "is_loaded_in_4bit", False):
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    modules = _modules(model, adapter)
     config = LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha,
         lora_dropout=adapter.dropout,
         bias="none",
         target_modules=lora_targets(model, adapter),
-        modules_to_save=_modules(model, adapter) or None,
+        modules_to_save=modules or None,
+        # Without it peft would train two copies of a shared matrix, which become one again on loading.
+        ensure_weight_tying=_tied(model) and EMBEDDINGS in modules,
         task_type="CAUSAL_LM",
     )
     torch.manual_seed(seed)
     with quiet_peft():
-        return get_peft_model(model, config)
+        adapted = get_peft_model(model, config)
+    if adapter.init is not None:
+        start_from(adapted, adapter_folder(adapter.init))
+    return adapted
 
 
-def _modules(model: nn.Module, adapter: Adapter) -> list[str]:
+def _tied(model: PreTrainedModel) -> bool:
+    """Whether head and embeddings are one matrix."""
+    return model.get_input_embeddings().weight is model.get_output_embeddings().weight
+
+
+def _modules(model: PreTrainedModel, adapter: Adapter) -> list[str]:
+    """Names of the modules to train in full; a head that shares the embeddings' matrix comes with them."""
+    groups = set(adapter.train_also)
+    if "head" in groups and _tied(model):
+        if "embeddings" not in groups:
+            raise RecipeError(
+                "the head is tied to the embeddings in this checkpoint: it cannot be trained alone",
+                where="adapter.train_also",
+                fix="name `embeddings` (both are trained as the one matrix that they are), or drop `head`",
+            )
+        groups.remove("head")
     names: list[str] = []
-    for name in (prefix.removesuffix(".") for group in adapter.train_also for prefix in GROUPS[group]):
+    for name in (prefix.removesuffix(".") for group in sorted(groups) for prefix in GROUPS[group]):
         module = model.get_submodule(name)
         # peft can copy a module, but not a list of modules.
         names += [f"{name}.{number}" for number in range(len(module))] if isinstance(module, nn.ModuleList) else [name]

@@ -98,7 +98,10 @@ class Adapter(Section):
         alpha: LoRA scale is alpha / rank.
         dropout: Dropout on the adapter's input.
         roles: Which linear layers of each language block get an adapter.
-        train_also: Modules trained in full beside the adapter and saved with it.
+        train_also: Modules trained in full beside the adapter and saved with it. Embeddings and head that share one
+            matrix in the checkpoint go on sharing it: name `embeddings`, or both.
+        init: Run or model folder with an adapter to start from, of the same rank, alpha, roles and `train_also`, on the
+            same base and with the same encoder; `null` starts a new one.
     """
 
     kind: Literal["lora", "full"]
@@ -106,7 +109,16 @@ class Adapter(Section):
     alpha: Annotated[float, Field(gt=0)] = 32.0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
     roles: tuple[Role, ...] = ("attention", "mlp")
-    train_also: tuple[Literal["projector"], ...] = ()
+    train_also: tuple[Literal["projector", "embeddings", "head"], ...] = ()
+    init: str | None = None
+
+    @model_validator(mode="after")
+    def _lora_only(self) -> Adapter:
+        if self.kind == "full" and self.train_also:
+            raise ValueError("train_also is for kind lora: full fine-tuning trains whatever freeze leaves")
+        if self.kind == "full" and self.init is not None:
+            raise ValueError("init is for kind lora: give weights to go on from as model.checkpoint")
+        return self
 
 
 class Batch(Section):

@@ -16,6 +16,7 @@ from models.provenance import base_weights_hash, read_encoder, write_encoder
 from recipes.compare import changes
 from recipes.errors import RecipeError
 from train.prepare import Prepared
+from train.start import start_hash
 
 MARKER = "run.json"
 TRAINER_STATE = "trainer_state.json"
@@ -64,6 +65,7 @@ def _settings(prepared: Prepared) -> dict[str, Any]:
         "recipe": recipe.model_dump(mode="json"),
         "dataset_hash": load_info(Path(recipe.data.dataset)).content_hash,
         "base_weights_hash": base_weights_hash(recipe),
+        "init_weights_hash": start_hash(recipe),
         "processes": process_state().num_processes,
     }
     return json.loads(json.dumps(settings))  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ from train.loader import StepLoader
 from train.outputs import MANIFEST, MODEL, write_card, write_manifest
 from train.prepare import Prepared, Say, prepare
 from train.resume import claim, finish_from, is_over, newest_checkpoint, read_state
+from train.start import check_start, start_hash
 from train.trainer import GroundedTrainer, TrainingError
 from train.validation import validation
 
@@ -32,11 +33,13 @@ def run(recipe: Recipe, out: Path, say: Say) -> Path:
 
     Raises:
         RecipeError: `out` holds a run of another recipe, dataset, base or encoder.
+        UserError: The adapter to start from was trained with another encoder or on another base.
         DataError: Another process is writing `out`.
         TrainingError: The loss is not a number, memory or disk space ran out.
     """
     state = process_state()
     prepared = prepare(recipe, say)
+    check_start(recipe, prepared.encoder)
     folder = out / MODEL
     with locked(out, needed=state.is_main_process):
         claim(out, prepared)
@@ -121,6 +124,7 @@ def _facts(prepared: Prepared, state: TrainerState, seconds: float) -> dict[str,
         "dataset_hash": load_info(dataset).content_hash,
         "samples": len(prepared.train.lengths),
         "dropped": prepared.train.dropped,
+        "init_weights_hash": start_hash(prepared.recipe),
         "supervised_tokens": prepared.train.supervised,
         "image_tokens": sum(length.images for length in prepared.train.lengths),
         "steps": state.global_step,

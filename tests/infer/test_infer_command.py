@@ -163,7 +163,17 @@ CASES = {
     "bare weights": (["TINY", "--data", "DATA"], "no recipe beside"),
     "unknown recipe": (["TINY", "--data", "DATA", "--recipe", "demo/lore"], "no recipe 'demo/lore'"),
     "unknown key": (["MODEL", "--data", "DATA", "decoding.batchsize=4"], "the nearest is batch_size"),
-    "word that is no override": (["MODEL", "--data", "DATA", "4"], "expected section.key=value"),
+    "word that is no run": (["MODEL", "--data", "DATA", "4"], "there is no folder 4"),
+    "one name for two runs": (
+        ["MODEL", "MODEL", "--data", "DATA", "--name", "x"],
+        "--name x cannot name 2 runs",
+    ),
+    "a run twice": (["MODEL", "MODEL", "--data", "DATA"], "are both named whole-data-test"),
+    "a run twice in one folder": (["MODEL", "MODEL", "--data", "DATA", "--out", "o"], "are both named whole:"),
+    "a question to two runs": (
+        ["MODEL", "TINY", "--image", "SCAN", "--question", "Hot?"],
+        "one question goes to one run, not to 2",
+    ),
     "other encoder": (["MODEL", "--data", "DATA", "images.max_pixels=50176"], "max_pixels: '1003520' -> '50176'"),
     "no dataset": (["MODEL", "--data", "EMPTY"], "is not a prepared dataset"),
     "no such split": (["MODEL", "--data", "NO_VAL", "--split", "val"], "has no split 'val'"),

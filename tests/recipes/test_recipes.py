@@ -55,6 +55,8 @@ def test_all_mistakes_are_in_one_message():
         ("model.family=qwen2", "model.family"),
         ("freeze=[vision]", "freeze is for adapter.kind full"),
         ("adapter.roles=[]", "adapter.roles is empty"),
+        ("adapter={kind: full, train_also: [head]}", "train_also is for kind lora"),
+        ("adapter={kind: full, init: runs/x}", "init is for kind lora"),
         ("name=../escape", "name"),
         ("data.dataset.deeper=1", "not a section"),
         ("train.learning_rate=[", "not YAML"),
