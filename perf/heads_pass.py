@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from perf.heads import COMPARE, HeadSize
@@ -56,7 +55,7 @@ def _pass(side: str, inputs: _Inputs) -> float:
     """Loss, after the backward pass has left its gradients in hidden states and head."""
     from torch.nn import functional
 
-    from train.loss import supervised_loss
+    from train.loss import summed_loss
 
     if side == "full":
         logits = functional.linear(inputs.hidden, inputs.head).float()
@@ -65,9 +64,10 @@ def _pass(side: str, inputs: _Inputs) -> float:
         del logits
     else:
         keep = functional.pad(inputs.labels[:, 1:] != IGNORE, (0, 1))
-        outputs = SimpleNamespace(logits=functional.linear(inputs.hidden[keep], inputs.head))
-        loss = supervised_loss("token")(outputs, inputs.labels)
-        del outputs
+        logits = functional.linear(inputs.hidden[keep], inputs.head)
+        weights = inputs.hidden.new_ones(len(inputs.labels))
+        loss = summed_loss(logits, inputs.labels, weights, "token") / keep.sum()
+        del logits
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.item()
 

@@ -260,6 +260,8 @@ class Recipe(Section):
             raise ValueError("model.quantization nf4 cannot be trained in full: set adapter.kind to lora")
         if self.data.validation is None and (self.selection.by == "score" or self.selection.patience is not None):
             raise ValueError("selection needs validation records: set data.validation, or selection.by: last")
+        if self.adapter.kind == "lora" and self.train.optimizer == "muon":
+            raise ValueError("train.optimizer muon is for adapter.kind full: it makes no sense on LoRA's thin factors")
         if self.adapter.kind == "lora" and not self.adapter.roles:
             raise ValueError("adapter.roles is empty: LoRA would train nothing")
         if self.adapter.kind == "lora" and self.freeze:

@@ -42,6 +42,9 @@ def _train(words: list[str]) -> int:
         "overrides", nargs="*", metavar="section.key=value", help="for example train.learning_rate=1e-4"
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
+    parser.add_argument(
+        "--estimate", action="store_true", help="only say what memory and operations the run takes; loads no weights"
+    )
     arguments = parser.parse_intermixed_args(words)
     recipe = load_recipe(arguments.recipe, arguments.overrides)
     out = arguments.out or Path("runs") / recipe.name
@@ -55,6 +58,13 @@ def _train(words: list[str]) -> int:
         if main_process:
             print(line, flush=True)
 
+    if arguments.estimate:
+        from train.estimate import estimate_recipe
+
+        for line in estimate_recipe(recipe).lines():
+            say(line)
+        say(f"next: the same command without --estimate; the run goes to {out}")
+        return 0
     folder = run(recipe, out, say)
     say(f"\nsaved {folder} (weights, processor, recipe, model card); curves: tensorboard --logdir {out}")
     say(f"next: python -m infer {folder} --data {recipe.data.dataset} --split test")

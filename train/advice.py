@@ -99,8 +99,15 @@ def _checkpointing(setup: _Setup, model: ModelSize) -> Iterator[_Change]:  # noq
 
 
 def _batch(setup: _Setup, model: ModelSize) -> Iterator[_Change]:  # noqa: ARG001
-    """Every smaller size that gives steps of as many samples, largest first."""
+    """Every smaller size that gives steps of as many samples, largest first; or fewer tokens in a pass."""
     batch = setup.recipe.batch
+    if batch.max_tokens is not None:
+        longest = max(length.total for length in setup.workload.lengths)
+        for count in range(batch.max_tokens // longest - 1, 0, -1):
+            tokens = count * longest
+            text = f"batch.max_tokens={tokens}"
+            yield _Change(text, lambda run, tokens=tokens: _set(run, "batch", max_tokens=tokens))  # type: ignore[misc]
+        return
     samples = batch.size * batch.accumulation
     for size in range(batch.size - 1, 0, -1):
         if samples % size == 0:

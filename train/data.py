@@ -90,9 +90,20 @@ def _sample(recipe: Recipe, record: Record, length: Length) -> Sample:
     return Sample(tokens=length.total, target=length.target, weight=weight, stratum=stratum, task=record.task)
 
 
+def _check_pass(limit: int | None, record: Record, length: Length) -> None:
+    """Raises `DataError` for a sample that alone is more than a forward pass may hold."""
+    if limit is not None and length.total > limit:
+        raise DataError(
+            f"sample of {length.total} tokens is over batch.max_tokens {limit}, alone in a forward pass",
+            where=f"record {record.id} ({record.source.file} row {record.source.row})",
+            fix="raise batch.max_tokens, or set batch.overlong: drop to leave such records out",
+        )
+
+
 def _fits(recipe: Recipe, collator: Qwen3VLCollator, record: Record, length: Length) -> bool:
     try:
         collator.check_length(record, length)
+        _check_pass(recipe.batch.max_tokens, record, length)
     except DataError:
         if recipe.batch.overlong == "error":
             raise

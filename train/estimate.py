@@ -11,21 +11,15 @@ guessed: it follows from the operations per second that the first steps reach.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks.dataset import image_root
-from collators.encoder import build_encoder
-from collators.qwen3_vl import Qwen3VLCollator
-from collators.sources import FolderImages
 from models.processes import process_state
-from models.registry import family_module
 from recipes.schema import Recipe
 from train.advice import Advice, advise
-from train.data import Measured, check_splits, load_measured
+from train.data import Measured
 from train.device_memory import current_launch, memory_for_run
 from train.memory import Launch, Part
+from train.prepare import read_feed
 from train.sizing import ModelSize, Workload
 
 TIGHT = 0.9
@@ -135,19 +129,5 @@ def estimate_recipe(recipe: Recipe) -> Estimate:
     Raises:
         UserError: Whatever would stop the run before its first step in dataset, processor or config.
     """
-    check_splits(recipe)
-    processor = family_module(recipe.model.family).load_processor(recipe.model, recipe.images)
-    collator = Qwen3VLCollator(
-        build_encoder(recipe, processor),
-        processor,
-        FolderImages(image_root(Path(recipe.data.dataset))),
-        targets=True,
-        max_length=recipe.batch.max_length,
-        max_target_tokens=recipe.batch.max_target_tokens,
-    )
-    state = process_state()
-    measured = load_measured(recipe, recipe.data.train, collator, limit=None, quiet=not state.is_main_process)
-    per_step = recipe.batch.size * recipe.batch.accumulation * state.num_processes
-    per_epoch = math.ceil(len(measured.lengths) / per_step)
-    steps = recipe.train.max_steps or math.ceil(per_epoch * (recipe.train.epochs or 1))
-    return estimate_run(recipe, workload_of(measured, steps))
+    feed = read_feed(recipe)
+    return estimate_run(recipe, workload_of(feed.train, feed.steps))

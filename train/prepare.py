@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from recipes.errors import RecipeError
 from recipes.schema import Recipe
 from train.data import Measured, check_splits, describe, load_measured
 from train.plan import Plan
+from train.start import check_start
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Everything a run needs before its first step.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """What a run feeds to a model.
 
     Attributes:
         recipe: The recipe.
@@ -39,9 +40,6 @@ class Prepared:
         collator: Collator with targets.
         train: Measured training split.
         validation: Measured validation split, if the recipe has one.
-        model: Adapted model.
-        parameters: Group -> (trainable, all) parameter counts; ZeRO-3 leaves nothing to count later.
-        trainable: Names of the trainable parameters.
         schedule: Which samples make up which step.
         steps: Optimiser steps of the whole run.
     """
@@ -52,21 +50,37 @@ class Prepared:
     collator: Qwen3VLCollator
     train: Measured
     validation: Measured | None
-    model: PreTrainedModel
-    parameters: dict[str, tuple[int, int]]
-    trainable: list[str]
     schedule: Plan
     steps: int
 
 
-def prepare(recipe: Recipe, say: Say) -> Prepared:
-    """Loads, checks and measures; raises a `UserError` for whatever would fail later."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared(Feed):
+    """Everything a run needs before its first step: what it feeds, and to which model.
+
+    Attributes:
+        model: Adapted model.
+        parameters: Group -> (trainable, all) parameter counts; ZeRO-3 leaves nothing to count later.
+        trainable: Names of the trainable parameters.
+    """
+
+    model: PreTrainedModel
+    parameters: dict[str, tuple[int, int]]
+    trainable: list[str]
+
+
+def read_feed(recipe: Recipe) -> Feed:
+    """Loads processor and data, checks and measures them; needs no weights.
+
+    Raises:
+        UserError: Whatever in dataset, processor or launch would stop the run later.
+    """
     state = process_state()
     _check_launch(recipe)
     check_splits(recipe)
-    family = family_module(recipe.model.family)
-    processor = family.load_processor(recipe.model, recipe.images)
+    processor = family_module(recipe.model.family).load_processor(recipe.model, recipe.images)
     encoder = build_encoder(recipe, processor)
+    check_start(recipe, encoder)
     collator = Qwen3VLCollator(
         encoder,
         processor,
@@ -82,6 +96,24 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
         limit = recipe.data.validation_limit
         validation = load_measured(recipe, recipe.data.validation, collator, limit=limit, quiet=quiet)
     schedule = Plan(train.samples, recipe.batch, seed=recipe.train.seed, processes=state.num_processes)
+    # The last, smaller group of an epoch is a step too.
+    steps = recipe.train.max_steps or math.ceil(schedule.steps_per_epoch * (recipe.train.epochs or 1))
+    return Feed(
+        recipe=recipe,
+        processor=processor,
+        encoder=encoder,
+        collator=collator,
+        train=train,
+        validation=validation,
+        schedule=schedule,
+        steps=steps,
+    )
+
+
+def prepare(recipe: Recipe, say: Say) -> Prepared:
+    """Loads, checks and measures; raises a `UserError` for whatever would fail later."""
+    feed = read_feed(recipe)
+    family = family_module(recipe.model.family)
     set_seed(recipe.train.seed)
     model = family.load_model(recipe.model, device_map=quantized_device_map(recipe.model))
     family.freeze(model, recipe.freeze)
@@ -89,19 +121,12 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
     if not uses_deepspeed():
         _master_weights(model)
     prepared = Prepared(
-        recipe=recipe,
-        processor=processor,
-        encoder=encoder,
-        collator=collator,
-        train=train,
-        validation=validation,
+        **{field.name: getattr(feed, field.name) for field in fields(feed)},
         model=model,
         parameters=family.trainable_by_group(model),
         trainable=sorted(name for name, parameter in model.named_parameters() if parameter.requires_grad),
-        schedule=schedule,
-        steps=_steps(recipe, schedule),
     )
-    for line in plan(prepared, state.num_processes):
+    for line in plan(prepared, process_state().num_processes):
         say(line)
     return prepared
 
@@ -124,11 +149,6 @@ def plan(prepared: Prepared, processes: int) -> list[str]:
         f"accumulated x {processes} processes), {schedule.steps_per_epoch:,} steps per epoch; longest sample first"
     )
     return lines
-
-
-def _steps(recipe: Recipe, schedule: Plan) -> int:
-    """Optimiser steps of the run; the last, smaller group of an epoch is a step too."""
-    return recipe.train.max_steps or math.ceil(schedule.steps_per_epoch * (recipe.train.epochs or 1))
 
 
 def _check_launch(recipe: Recipe) -> None:

@@ -16,11 +16,13 @@ from models.provenance import weights_hash, write_encoder
 from recipes.schema import Recipe
 from train.arguments import training_arguments
 from train.callbacks import callbacks
+from train.device_memory import PeakMemory
+from train.estimate import compare_peak, estimate_run, workload_of
 from train.loader import StepLoader
 from train.outputs import MANIFEST, MODEL, write_card, write_manifest
 from train.prepare import Prepared, Say, prepare
 from train.resume import claim, finish_from, is_over, newest_checkpoint, read_state
-from train.start import check_start, start_hash
+from train.start import start_hash
 from train.trainer import GroundedTrainer, TrainingError
 from train.validation import validation
 
@@ -38,8 +40,11 @@ def run(recipe: Recipe, out: Path, say: Say) -> Path:
         TrainingError: The loss is not a number, memory or disk space ran out.
     """
     state = process_state()
+    peak = PeakMemory()
     prepared = prepare(recipe, say)
-    check_start(recipe, prepared.encoder)
+    estimate = estimate_run(recipe, workload_of(prepared.train, prepared.steps))
+    for line in estimate.lines():
+        say(line)
     folder = out / MODEL
     with locked(out, needed=state.is_main_process):
         claim(out, prepared)
@@ -51,6 +56,7 @@ def run(recipe: Recipe, out: Path, say: Say) -> Path:
         state.wait_for_everyone()
         try:
             _train(prepared, out, resume, say)
+            say(compare_peak(estimate, peak.measured()))
         except OSError as error:
             raise TrainingError(
                 f"the run cannot be written: {error}",

@@ -109,4 +109,7 @@ class ModelSize:
 
 def largest_batch(recipe: Recipe, workload: Workload) -> MicroBatch:
     """The largest forward pass that the recipe can make of the samples."""
-    return longest_batch(workload.lengths, recipe.batch.size, pictures=workload.pictures)
+    samples = recipe.batch.size
+    if recipe.batch.max_tokens is not None:
+        samples = max(1, recipe.batch.max_tokens // max(length.total for length in workload.lengths))
+    return longest_batch(workload.lengths, samples, pictures=workload.pictures)
