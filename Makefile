@@ -38,6 +38,9 @@ test: $(STAMP)
 DEMO := runs/demo
 SEED := 0
 P    := $(DEMO)/predictions
+# Two processes of one thread each: two threads of one process wait for each other as soon as anything else runs.
+TWO  := OMP_NUM_THREADS=1 $(BIN)/accelerate launch --multi_gpu --num_processes 2 --num_machines 1 \
+  --mixed_precision no --dynamo_backend no -m train
 # Two predictions at a time, one thread each.
 ASK  := OMP_NUM_THREADS=1 $(BIN)/python -m infer --data $(DEMO)/data --split test
 
@@ -45,8 +48,7 @@ demo: $(STAMP)
 	rm -rf $(DEMO)
 	$(BIN)/python -m benchmarks phantom $(DEMO)/release --preset demo seed=$$((2 + $(SEED)))
 	$(BIN)/python -m benchmarks prepare scintiground $(DEMO)/release --out $(DEMO)/data
-	$(BIN)/accelerate launch --config_file recipes/accelerate/cpu.yaml -m train demo/lora \
-	  data.dataset=$(DEMO)/data train.seed=$(SEED) --out $(DEMO)/lora
+	$(TWO) demo/lora data.dataset=$(DEMO)/data train.seed=$(SEED) --out $(DEMO)/lora
 	$(ASK) $(DEMO)/lora --name tuned --out $(P)/tuned & first=$$!; \
 	$(ASK) models/demo_base --recipe demo/lora --name base --out $(P)/base && wait $$first
 	$(ASK) $(DEMO)/lora --control blank_image --out $(P)/blank_image & first=$$!; \
@@ -70,8 +72,7 @@ demo-base: $(STAMP)
 	$(BIN)/python -m benchmarks phantom $(BASE)/demo-release --preset demo
 	$(BIN)/python -m benchmarks prepare scintiground $(BASE)/demo-release --out $(BASE)/demo-data
 	$(BIN)/python -m models tiny $(BASE)/tiny --texts $(BASE)/data $(BASE)/demo-data --hidden 96 --layers 3
-	OMP_NUM_THREADS=1 $(BIN)/accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no \
-	  --dynamo_backend no -m train demo/base --out $(BASE)/run
+	$(TWO) demo/base --out $(BASE)/run
 	$(BIN)/python -m models export $(BASE)/run/model models/demo_base --dtype bfloat16
 	cp $(BASE)/run/manifest.json models/demo_base/training.json
 	$(BIN)/python -m infer models/demo_base --data $(BASE)/data --name base --out $(BASE)/predictions

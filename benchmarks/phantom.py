@@ -74,9 +74,10 @@ class PhantomConfig:
         grounded_vqa: Questions for class and box per patient.
         abnormal_share: Share of abnormal regions among the closed questions.
         lesion_share: Share of the box questions that ask for a hot spot instead of a region.
+        both_share: Share of the region questions that ask about both views at once.
         paired_only: Hot spots in, and questions about, chest, knee and ankle only.
         layout: Proportions of the bodies, a key of `LAYOUTS`.
-        contrast: `linear` or `compressed` (square root, more noise).
+        contrast: `linear` or `compressed` (square root, dimmer, more noise).
         wording: Which set of question and answer forms, a key of `benchmarks.phantom_wording.FORMS`.
     """
 
@@ -91,6 +92,7 @@ class PhantomConfig:
     grounded_vqa: int = 3
     abnormal_share: float = 0.1
     lesion_share: float = 0.2
+    both_share: float = 1 / 3
     paired_only: bool = False
     layout: str = "standard"
     contrast: str = "linear"
@@ -234,5 +236,5 @@ def _expose(pixels: Floats, contrast: str, noise: np.random.Generator) -> Greys:
     if contrast == "linear":
         exposed = pixels + noise.normal(0, 0.02, pixels.shape)
     else:
-        exposed = 0.8 * np.sqrt(pixels) + noise.normal(0, 0.04, pixels.shape)
+        exposed = 0.6 * np.sqrt(pixels) + noise.normal(0, 0.04, pixels.shape)
     return (np.clip(exposed, 0, 1) * 255).round().astype(np.uint8)

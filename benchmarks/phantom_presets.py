@@ -26,6 +26,7 @@ PRESETS: dict[str, PhantomConfig] = {
         abnormal_share=0.5,
         lesion_share=0.5,
         paired_only=True,
+        contrast="compressed",
     ),
     # Another population than the demo's: body, detector and language differ.
     "demo_base": PhantomConfig(
@@ -39,10 +40,10 @@ PRESETS: dict[str, PhantomConfig] = {
         grounding=2,
         grounded_vqa=2,
         abnormal_share=0.5,
-        lesion_share=0.4,
+        lesion_share=0.8,
+        both_share=0.15,
         paired_only=True,
         layout="broad",
-        contrast="compressed",
         wording="report",
     ),
 }
@@ -85,7 +86,7 @@ def _out_of_range(config: PhantomConfig) -> list[str]:
         for name, low in _MINIMUM.items()
         if getattr(config, name) < low
     ]
-    for name in ("abnormal_share", "lesion_share"):
+    for name in ("abnormal_share", "lesion_share", "both_share"):
         if not 0 <= getattr(config, name) <= 1:
             problems.append(f"{name}={getattr(config, name)} is not between 0 and 1")
     for name, choices in _CHOICES.items():

@@ -99,7 +99,8 @@ def _rows(config: PhantomConfig, patient: Patient, split: str) -> Iterator[Row]:
 
 def _choose_region(config: PhantomConfig, patient: Patient, rng: random.Random) -> tuple[str, str]:
     """A region and scope, abnormal with probability `abnormal_share` (never in a patient without such a spot)."""
-    pairs = [(region, scope) for region in config.regions for scope in SCOPES]
+    scopes = ("BOTH",) if rng.random() < config.both_share else ("ANT", "POST")
+    pairs = [(region, scope) for region in config.regions for scope in scopes]
     abnormal = [pair for pair in pairs if patient.abnormal(pair[0], SCOPES[pair[1]])]
     if rng.random() < config.abnormal_share and abnormal:
         return rng.choice(abnormal)

@@ -2,8 +2,9 @@
 
 Like the release, every (task, scope) family has eight question forms and every answer polarity six
 verdicts; which one a row gets is a hash of its family and ids (scintiground.md, "Wording choice"). Answers
-begin with the region and views in the spelling of the answer's JSON, then one word that decides: a tiny
-model that has learnt to box `left_knee` in `ANT` knows where to look, and has one place to decide at.
+begin with the views and the region in the spelling of the answer's JSON, then one word that decides: a tiny
+model that has learnt to box `left_knee` in `ANT` knows where to look, and has one place to decide at. That
+word is the same in both sets: a word that a tiny base has never written cannot be learnt with its head frozen.
 """
 
 from __future__ import annotations
@@ -87,22 +88,22 @@ FORMS: dict[str, Wording] = {
             "Show the focus lying in the {region} {where}.",
             "Box the focal finding in the {region} {where}.",
         ),
-        answer="{region}/{views}: {verdict}",
+        answer="{views}/{region}: {verdict}",
         positive=(
-            "hot focus.",
-            "increased uptake.",
-            "abnormal.",
-            "pathological focus.",
-            "suspicious.",
-            "focal uptake.",
+            "positive.",
+            "positive, a hot focus.",
+            "positive, increased uptake.",
+            "positive, a pathological focus.",
+            "positive, suspicious.",
+            "positive, focal uptake.",
         ),
         negative=(
-            "no hot focus.",
-            "normal uptake.",
-            "unremarkable.",
-            "nothing pathological.",
-            "harmless.",
-            "even uptake.",
+            "negative.",
+            "negative, no hot focus.",
+            "negative, normal uptake.",
+            "negative, unremarkable.",
+            "negative, harmless.",
+            "negative, even uptake.",
         ),
     ),
     "report": Wording(
