@@ -27,7 +27,8 @@ def skeleton(recipe: Recipe) -> tuple[Qwen3VLConfig, nn.Module]:
     with torch.device("meta"):
         model = Qwen3VLForConditionalGeneration(config)
     freeze(model, recipe.freeze)
-    return config, adapt(model, recipe.adapter, seed=recipe.train.seed)
+    # Where an adapter starts from does not change what it costs.
+    return config, adapt(model, recipe.adapter.model_copy(update={"init": None}), seed=recipe.train.seed)
 
 
 def is_quantizable(name: str, parameter: nn.Parameter) -> bool:

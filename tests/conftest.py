@@ -20,7 +20,7 @@ def phantom_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("phantom") / "release"
     config = PhantomConfig(
-        seed=7, train=12, val=4, test=6, width=64, height=128, vqa=2, grounding=2, grounded_vqa=2, abnormal_share=0.5
+        seed=22, train=12, val=4, test=6, width=64, height=128, vqa=2, grounding=2, grounded_vqa=2, abnormal_share=0.5
     )
     write_release(config, folder)
     return folder

@@ -94,5 +94,5 @@ def curves(out: Path, *, first: int, main: bool) -> list[TensorBoardCallback]:
     """
     if not main:
         return []
-    writer = SummaryWriter(log_dir=str(out / "tensorboard"), purge_step=first + 1 if first else None)
+    writer = SummaryWriter(log_dir=str(out / "tensorboard"), purge_step=first + 1)
     return [TensorBoardCallback(writer)]

@@ -84,6 +84,8 @@ def batches(
         batch_size=None,
         num_workers=workers,
         pin_memory=pin,
+        # Else the workers' seed would be drawn from the generator that dropout continues from after resuming.
+        generator=torch.Generator(),
     )
     return iter(loader)
 

@@ -84,7 +84,7 @@ def merge(request: Request) -> Check:
     system = System(recipe, described.encoder, described.processor, adapted, request.run, None, None)
     before = observe(system, data, records)
     with adapted.disable_adapter():
-        untuned = logits_along(system, data, records, before.texts)
+        untuned = logits_along(system, data, records, before.said)
     merged = _merged(adapted, getattr(torch, dtype), described.adapter)
     merged.generation_config = own_generation  # answering has left greedy settings of ours
     merged.config.use_cache = True
@@ -94,7 +94,7 @@ def merge(request: Request) -> Check:
         _write(part, described, merged, dtype)
         del base, adapted, system, merged  # the folder is what counts from here on
         saved = load_system(str(part), recipe_path=None, overrides=(f"model.attention={ATTENTION}",))
-        after = observe(replace(saved, model=saved.model.float()), data, records, along=before.texts)
+        after = observe(replace(saved, model=saved.model.float()), data, records, along=before.said)
         check = compare(data, records, untuned, before, after, dtype)
         facts = _facts(request, described, dtype=dtype, tied=tied)
         facts["check"] = {"dataset_hash": load_info(data).content_hash} | asdict(check)

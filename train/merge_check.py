@@ -43,10 +43,12 @@ class Observed:
 
     Attributes:
         texts: Greedy answers, one per record.
+        said: Their tokens, without the end token.
         logits: float32[answer tokens + 1, vocabulary] per record, on the CPU, along the unmerged model's answer.
     """
 
     texts: list[str]
+    said: list[tuple[int, ...]]
     logits: list[Tensor]
 
 
@@ -95,18 +97,22 @@ def check_records(recipe: Recipe, data: Path) -> list[Record]:
     return [*first.values(), *waiting][:RECORDS]
 
 
-def observe(system: System, data: Path, records: Sequence[Record], along: Sequence[str] | None = None) -> Observed:
+def observe(
+    system: System, data: Path, records: Sequence[Record], along: Sequence[tuple[int, ...]] | None = None
+) -> Observed:
     """Answers the records and looks at the logits along these answers, or along others.
 
     Raises:
         MergeError: A record cannot be answered.
     """
-    texts = _answers(system, data, records)
-    return Observed(texts, logits_along(system, data, records, texts if along is None else along))
+    texts, said = _answers(system, data, records)
+    return Observed(texts, said, logits_along(system, data, records, said if along is None else along))
 
 
-def _answers(system: System, data: Path, records: Sequence[Record]) -> list[str]:
-    engine, texts = system.engine(FolderImages(image_root(data))), []
+def _answers(system: System, data: Path, records: Sequence[Record]) -> tuple[list[str], list[tuple[int, ...]]]:
+    engine = system.engine(FolderImages(image_root(data)))
+    texts: list[str] = []
+    said: list[tuple[int, ...]] = []
     for record in tqdm(records, desc="answering", unit="record"):
         generated = engine.generate([record])[0]
         if generated.text is None:
@@ -116,7 +122,8 @@ def _answers(system: System, data: Path, records: Sequence[Record]) -> list[str]
                 fix="mend the record's images, or check on another dataset with --data",
             )
         texts.append(generated.text)
-    return texts
+        said.append(generated.ids)
+    return texts, said
 
 
 class _Forced(LogitsProcessor):  # type: ignore[misc]
@@ -135,15 +142,16 @@ class _Forced(LogitsProcessor):  # type: ignore[misc]
 
 
 @torch.inference_mode()
-def logits_along(system: System, data: Path, records: Sequence[Record], texts: Sequence[str]) -> list[Tensor]:
-    """Logits while given texts and the end token after them are said: see `Observed.logits`.
+def logits_along(
+    system: System, data: Path, records: Sequence[Record], said: Sequence[tuple[int, ...]]
+) -> list[Tensor]:
+    """Logits while given tokens and the end token after them are said: see `Observed.logits`.
 
     By way of `generate` and not of one forward pass, for a model may say what stands for an image in a prompt.
     """
     collator = Qwen3VLCollator(system.encoder, system.processor, FolderImages(image_root(data)), targets=False)
     model, found = system.model, []
-    for record, text in zip(records, texts, strict=True):
-        ids = system.processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+    for record, ids in zip(records, said, strict=True):
         forced = _Forced([*ids, collator.end_id])
         # Held by the model too: `generate` fills gaps from there, and a checkpoint may ask for penalties.
         model.generation_config = GenerationConfig(

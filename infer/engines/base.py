@@ -18,6 +18,7 @@ class Generated:
         finish: `stop`, or `length` where the limit on new tokens ended the text.
         prompt_tokens: Tokens of the prompt, images included.
         new_tokens: Generated tokens, the end token included.
+        ids: The generated tokens up to the end token; a text, tokenised again, may give others.
         label_scores: Class word -> log probability; see `benchmarks.predictions.Prediction`.
         label_scores_at: Whether the class follows the prompt or generated words; present with `label_scores`.
         error: Why the sample failed on our side.
@@ -27,6 +28,7 @@ class Generated:
     finish: Literal["stop", "length"] | None = None
     prompt_tokens: int = 0
     new_tokens: int = 0
+    ids: tuple[int, ...] = ()
     label_scores: dict[str, float] | None = None
     label_scores_at: Literal["prompt", "generated"] | None = None
     error: str | None = None

@@ -156,4 +156,5 @@ class HfEngine:
             finish="length" if end is None else "stop",
             prompt_tokens=prompt_tokens,
             new_tokens=len(kept) + (end is not None),
+            ids=tuple(kept),
         )

@@ -60,7 +60,7 @@ def test_all_mistakes_are_in_one_message():
         ("name=../escape", "name"),
         ("data.dataset.deeper=1", "not a section"),
         ("train.learning_rate=[", "not YAML"),
-        ("train.validate_steps=5", "multiple of train.validate_steps"),
+        ("train.optimizer=muon", "muon is for adapter.kind full"),
         ("train.min_learning_rate_ratio=0.1 ", None),
     ],
 )

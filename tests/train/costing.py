@@ -11,7 +11,7 @@ from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from models.costs import MicroBatch
 from models.qwen3_vl import adapt, freeze
-from train.loss import supervised_loss
+from train.loss import summed_loss
 
 IMAGE, TEXT, ANSWER = 5, 20, 30
 SUPERVISED = 4
@@ -100,7 +100,7 @@ def forward(model, batch, *, autocast):
 def step(model, batch, labels, *, autocast):
     """Forward and backward pass; gradients are added to those that are there."""
     outputs = forward(model, batch, autocast=autocast)
-    loss = supervised_loss("token")(outputs, labels)
+    loss = summed_loss(outputs.logits, labels, torch.ones(len(labels)), "token") / (labels != -100).sum()
     del outputs
     loss.backward()
 

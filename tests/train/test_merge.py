@@ -344,10 +344,10 @@ def seen(*rows):
 def test_the_comparison_sees_logits_that_are_not_numbers_and_texts_without_a_reason(phantom_data):
     records = list(read_records(phantom_data, "val"))[:2]
     base = seen([0.0, 1.0], [0.0, 1.0])
-    before = Observed(["a", "b"], seen([2.0, 1.0], [2.0, 1.0]))
+    before = Observed(["a", "b"], [], seen([2.0, 1.0], [2.0, 1.0]))
 
     def compared(texts, *rows):
-        return compare(phantom_data, records, base, before, Observed(texts, seen(*rows)), "float32")
+        return compare(phantom_data, records, base, before, Observed(texts, [], seen(*rows)), "float32")
 
     assert compared(["a", "b"], [2.0, 1.0], [2.0, 1.0]).difference == 0
     with pytest.raises(MergeError, match="logits of the merged model are nan"):
@@ -359,8 +359,8 @@ def test_the_comparison_sees_logits_that_are_not_numbers_and_texts_without_a_rea
 
 def test_texts_that_part_at_a_tie_are_counted(phantom_data):
     records = list(read_records(phantom_data, "val"))[:1]
-    before = Observed(["a"], seen([1.0, 1.00001, 0.0]))
-    after = Observed(["b"], seen([1.00001, 1.0, 0.0]))
+    before = Observed(["a"], [], seen([1.0, 1.00001, 0.0]))
+    after = Observed(["b"], [], seen([1.00001, 1.0, 0.0]))
     check = compare(phantom_data, records, seen([0.0, 0.0, 0.0]), before, after, "float32")
     assert check.ties == [records[0].id]
 
