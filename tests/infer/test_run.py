@@ -45,7 +45,7 @@ def own_data(phantom_release, tmp_path):
 def test_rows_are_in_dataset_order_and_complete(whole, phantom_data):
     rows = read_predictions(whole)
     assert [row.id for row in rows] == [record.id for record in read_records(phantom_data, "test")][:10]
-    assert all(row.text and row.finish and row.tokens and (row.answer or row.invalid) for row in rows)
+    assert all(row.text is not None and row.finish and row.tokens and (row.answer or row.invalid) for row in rows)
     assert not any(row.error for row in rows)
 
 
