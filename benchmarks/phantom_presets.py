@@ -28,6 +28,19 @@ PRESETS: dict[str, PhantomConfig] = {
         paired_only=True,
         contrast="compressed",
     ),
+    # The demo's phantoms with the release's class imbalance: one question in ten is about an abnormal region.
+    "minority": PhantomConfig(
+        seed=10,
+        train=1200,
+        val=60,
+        test=240,
+        width=64,
+        height=128,
+        abnormal_share=0.1,
+        lesion_share=0.05,
+        paired_only=True,
+        contrast="compressed",
+    ),
     # Another population than the demo's: body, detector and language differ.
     "demo_base": PhantomConfig(
         seed=1,

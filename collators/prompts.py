@@ -62,6 +62,17 @@ BUILT_IN: dict[str, Template] = {
         ),
         user="{images} Task type: {task}. {question}",
     ),
+    # The same with the class before sentence and boxes, as the codec of that name writes it.
+    "scintiground_class_first": Template(
+        system=(
+            "You read planar whole-body bone scans. You are shown an anterior (ANT) view, a posterior (PST) view, or "
+            "both. Judge only what the images show and reply with one line of compact JSON for the given task type. "
+            'vqa: {{"task","class","answer"}} with class yes or no. grounding: {{"task","region","boxes"}}. '
+            'grounded_vqa: {{"task","class","region","boxes","answer"}} with class normal or abnormal. '
+            'Each box is {{"view":"ANT" or "PST","bbox":[x1,y1,x2,y2]}} in pixels of that view.'
+        ),
+        user="{images} Task type: {task}. {question}",
+    ),
     # For tiny models: every token of a fixed system text costs time and tells them nothing.
     "scintiground_short": Template(system="", user="{task}: {question}"),
     "plain": Template(system="", user="{question}"),

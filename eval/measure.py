@@ -136,7 +136,7 @@ def interval_metrics(
 
 
 def compare(first: System, second: System, sample: Sample) -> list[Comparison]:
-    """Paired differences of the main metrics over the records that failed in neither system."""
+    """Paired differences of the main metrics and of the rarest class's F1, over records that failed in neither."""
     result: list[Comparison] = []
     for task in sample.tasks:
         places = np.intersect1d(sample.places(first.rows, task), sample.places(second.rows, task))
@@ -144,7 +144,9 @@ def compare(first: System, second: System, sample: Sample) -> list[Comparison]:
             labels = sample.labels[task]
             columns = [row_columns([system.rows[i] for i in places], labels) for system in (first, second)]
             names = (first.name, second.name)
-            result.extend(differences(task, names, columns, sample.codes[places], sample, only=HEADLINE))
+            minority = min(labels, key=lambda label: columns[0][f"support:{label}"].sum(), default=None)
+            only = HEADLINE if minority is None else (*HEADLINE, f"f1:{minority}")
+            result.extend(differences(task, names, columns, sample.codes[places], sample, only=only))
     return result
 
 

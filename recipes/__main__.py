@@ -71,7 +71,7 @@ def _reader(name: str) -> str:
     folder = find_recipe(name).resolve().parent
     if folder.parent != ROOT.resolve():
         return "generic"
-    return "scintiground" if folder.name == "demo" else folder.name
+    return "scintiground" if folder.name in ("demo", "minority") else folder.name
 
 
 def _headline(name: str) -> str:

@@ -167,9 +167,9 @@ def lines_of_plan(*words: str) -> list[str]:
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_shipped_recipe_has_its_reader_however_it_is_named(name):
-    """The demo's phantoms are written in the form of ScintiGround."""
+    """Phantoms are written in the form of ScintiGround."""
     benchmark = name.split("/")[0]
-    reader = "scintiground" if benchmark == "demo" else benchmark
+    reader = "scintiground" if benchmark in ("demo", "minority") else benchmark
     for spelling in (name, f"{name}.yaml", str(ROOT / f"{name}.yaml"), f"recipes/{name}.yaml"):
         assert plan(spelling, [], load_recipe(spelling))[0].startswith(f"python -m benchmarks prepare {reader} ")
 
