@@ -43,6 +43,7 @@ class SystemSection:
     histograms: Sequence[tuple[str, report_figures.Histogram]]
     history: History | None
     curve: report_figures.Curve | None
+    scores: report_figures.Curve | None
     probabilities: Sequence[report_probability.TaskCharts]
 
 
@@ -125,6 +126,7 @@ def _section(system: System, run: LoadedRun) -> SystemSection:
         histograms=[(data.task, report_figures.iou_histogram(data)) for data in system.histograms],
         history=history,
         curve=report_figures.training_curve(history) if history is not None else None,
+        scores=report_figures.score_curve(history) if history is not None else None,
         probabilities=report_probability.task_charts(system),
     )
 

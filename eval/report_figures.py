@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eval.report_history import History
@@ -12,6 +12,7 @@ from eval.schema import IouHistogram
 Point = tuple[float, float]
 WIDTH, HEIGHT = 640, 250
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 18, 44
+SCORES = 6  # lines that can still be told apart
 _PLOT_WIDTH, _PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
 
@@ -60,8 +61,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Losses over training steps."""
+    """Losses or scores over training steps; `axis` is what the y axis shows."""
 
+    axis: str
     lines: tuple[Line, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
@@ -104,22 +106,50 @@ def training_curve(history: History) -> Curve | None:
     points = [*history.training, *history.validation]
     if not points:
         return None
-    y_values = nice_ticks(min(0.0, *(loss for _, loss in points)), max(loss for _, loss in points))
-    x_values = nice_ticks(0, max(step for step, _ in points), whole=True)
-    low, high, last = y_values[0], y_values[-1], x_values[-1]
+    named = {
+        "training": ("training loss", history.training),
+        "validation": ("validation loss", history.validation),
+    }
+    heights = nice_ticks(min(0.0, *(loss for _, loss in points)), max(loss for _, loss in points))
+    return _curve("loss", named, heights)
 
-    def line(name: str, style: str, found: Sequence[tuple[int, float]]) -> Line:
-        return Line(
+
+def score_curve(history: History) -> Curve | None:
+    """What validation answers scored: the number that chooses the checkpoint, and one or two metrics of each task.
+
+    `None` if the run generated no validation answers.
+    """
+    if not history.scores:
+        return None
+    tasks = dict.fromkeys(name.partition("/")[0] for name in history.scores if "/" in name)
+    shown = [
+        f"{task}/{next(metric for metric in metrics if f'{task}/{metric}' in history.scores)}"
+        for task in tasks
+        for metrics in (("balanced_accuracy", "accuracy", "exact_match"), ("iou_at_0.5",))
+        if any(f"{task}/{metric}" in history.scores for metric in metrics)
+    ]
+    names = [name for name in ("score", *shown) if name in history.scores]
+    named = {f"score{number}": (name, history.scores[name]) for number, name in enumerate(names[:SCORES])}
+    return _curve("score", named, [number / 5 for number in range(6)])
+
+
+def _curve(axis: str, named: Mapping[str, tuple[str, Sequence[tuple[int, float]]]], y_values: list[float]) -> Curve:
+    """Lines by style, each with its name and (step, value) pairs."""
+    x_values = nice_ticks(0, max(step for _, found in named.values() for step, _ in found), whole=True)
+    low, high, last = y_values[0], y_values[-1], x_values[-1]
+    lines = tuple(
+        Line(
             name=name,
             style=style,
-            points=tuple((_round(LEFT + step / last * _PLOT_WIDTH), _y(loss, low, high)) for step, loss in found),
-            titles=tuple(f"step {step}: {name} {loss:.4g}" for step, loss in found),
+            points=tuple((_round(LEFT + step / last * _PLOT_WIDTH), _y(value, low, high)) for step, value in found),
+            titles=tuple(f"step {step}: {name} {value:.4g}" for step, value in found),
         )
-
-    lines = [line("training loss", "training", history.training)] if history.training else []
-    lines += [line("validation loss", "validation", history.validation)] if history.validation else []
+        for style, (name, found) in named.items()
+        if found
+    )
     return Curve(
-        lines=tuple(lines),
+        axis=axis,
+        lines=lines,
         x_ticks=tuple(Tick(_round(LEFT + value / last * _PLOT_WIDTH), _write(value)) for value in x_values),
         y_ticks=tuple(Tick(_y(value, low, high), _write(value)) for value in y_values),
     )

@@ -1,4 +1,4 @@
-"""Finds and reads the loss history of the run that a prediction's weights come from."""
+"""Finds and reads the history of the run that a prediction's weights come from: losses, scores of validations."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ MODEL, HISTORY = "model", "history.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Losses by optimiser step.
+    """Losses and scores by optimiser step.
 
     Attributes:
         path: The file.
         training: (step, loss), mean over the steps since the entry before.
         validation: (step, loss) over the validation split.
+        scores: Metric of generated validation answers (`task/metric`, and `score` for the one that chooses the
+            checkpoint) -> (step, value).
         dropped: Logged losses that are not finite numbers, and lines that are no log entry.
     """
 
     path: Path
     training: tuple[tuple[int, float], ...]
     validation: tuple[tuple[int, float], ...]
+    scores: dict[str, tuple[tuple[int, float], ...]]
     dropped: int
 
 
@@ -39,7 +42,7 @@ def find_history(weights: str | None) -> Path | None:
 
 
 def read_history(path: Path) -> History:
-    """Reads a log history: one JSON object a line, with `step` and `loss` or `eval_loss`."""
+    """Reads a log history: one JSON object a line, with `step` and `loss`, `eval_loss` or scores."""
     found: dict[str, list[tuple[int, float]]] = {"loss": [], "eval_loss": []}
     dropped = 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -50,12 +53,13 @@ def read_history(path: Path) -> History:
         if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
             dropped += 1
             continue
-        for key, points in found.items():
-            value = entry.get(key)
-            if key not in entry:
+        for key, value in entry.items():
+            if key not in found and key != "eval_score" and not (key.startswith("eval_") and "/" in key):
                 continue
             if isinstance(value, int | float) and math.isfinite(value):
-                points.append((entry["step"], float(value)))
+                found.setdefault(key, []).append((entry["step"], float(value)))
             else:
                 dropped += 1
-    return History(path=path, training=tuple(found["loss"]), validation=tuple(found["eval_loss"]), dropped=dropped)
+    training, validation = tuple(found.pop("loss")), tuple(found.pop("eval_loss"))
+    scores = {key.removeprefix("eval_"): tuple(points) for key, points in found.items()}
+    return History(path=path, training=training, validation=validation, scores=scores, dropped=dropped)

@@ -18,7 +18,7 @@ from eval.evaluate import evaluate
 from eval.report import render_report, write_report
 from eval.report_cases import choose_cases, verdict
 from eval.report_details import published_numbers, reach, strata_tables
-from eval.report_figures import HEIGHT, LEFT, RIGHT, TOP, WIDTH, iou_histogram, nice_ticks, training_curve
+from eval.report_figures import HEIGHT, LEFT, RIGHT, TOP, WIDTH, iou_histogram, nice_ticks, score_curve, training_curve
 from eval.report_format import interval, number, p_value, signed, visible
 from eval.report_gallery import MAX_VIEWS, build_gallery
 from eval.report_history import find_history, read_history
@@ -445,6 +445,24 @@ def test_training_curve_leaves_out_what_is_no_number_and_says_so(tmp_path, data,
     page = render(load_runs([write_run(tmp_path / "pred", data, rows, weights=str(tmp_path / "run" / "model"))]))
     assert "Training curve from" in page.text
     assert "3 entries are not finite numbers or not readable" in page.text
+    check_safe(page)
+
+
+def test_scores_of_validation_answers_are_a_chart_of_their_own(tmp_path, data, records):
+    entries = [
+        {"loss": 1.0, "step": 10},
+        {"eval_loss": 1.1, "eval_score": 0.2, "eval_vqa/balanced_accuracy": 0.5, "eval_vqa/accuracy": 0.9, "step": 10},
+        {"eval_loss": 1.0, "eval_score": 0.4, "eval_grounding/iou_at_0.5": 0.3, "eval_runtime": 3.0, "step": 20},
+    ]
+    write_history(tmp_path / "run", map(json.dumps, entries))
+    history = read_history(tmp_path / "run" / "history.jsonl")
+    assert history.scores["score"] == ((10, 0.2), (20, 0.4))
+    chart = score_curve(history)
+    assert [line.name for line in chart.lines] == ["score", "vqa/balanced_accuracy", "grounding/iou_at_0.5"]
+    assert chart.lines[0].points[1][1] < chart.lines[0].points[0][1]  # higher scores are higher up
+    rows = [perfect(r) for r in records]
+    page = render(load_runs([write_run(tmp_path / "pred", data, rows, weights=str(tmp_path / "run"))]))
+    assert "What the answers to validation questions scored" in page.text
     check_safe(page)
 
 
