@@ -70,30 +70,39 @@ def writing(out: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         raise _not_written(error, str(getattr(error, "filename", None) or out)) from error
     except RuntimeError as error:
-        # What torch.save makes of a failed write.
-        if "PytorchStreamWriter" not in str(error):
+        # Where torch.save failed to write, it says so in terms of the archive that it was writing.
+        if "inline_container" not in str(error):
             raise
-        raise _not_written(error, str(out)) from error
+        free = _amount(shutil.disk_usage(out).free)
+        raise _not_written(f"torch could not write a whole file, {free} are free ({error})", str(out)) from error
 
 
 @contextmanager
 def reading(checkpoint: Path | None) -> Iterator[None]:
-    """Turns torch's refusal to unpickle anything but tensors and plain values into a message.
+    """Turns torch's refusal to read a file of a checkpoint into a message.
 
     Raises:
-        TrainingError: A file of the checkpoint holds something else.
+        TrainingError: It is cut, or a pickle of something other than tensors and plain values.
     """
     try:
         yield
+    except RuntimeError as error:
+        if "PytorchStreamReader" not in str(error):
+            raise
+        raise TrainingError(
+            f"a file of the checkpoint is cut or damaged: {error}",
+            where=str(checkpoint),
+            fix="remove the checkpoint to continue from the one before, or start anew with --fresh",
+        ) from error
     except pickle.UnpicklingError as error:
         raise TrainingError(
-            f"a file of the checkpoint is not tensors and plain values only: {str(error).splitlines()[0]}",
+            f"a file of the checkpoint holds other than tensors and plain values: {str(error).splitlines()[0]}",
             where=str(checkpoint),
             fix="the checkpoint was tampered with: remove it, or start anew with --fresh",
         ) from error
 
 
-def _not_written(error: Exception, where: str) -> TrainingError:
+def _not_written(error: object, where: str) -> TrainingError:
     return TrainingError(
         f"the run cannot be written: {error}",
         where=where,
