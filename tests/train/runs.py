@@ -6,10 +6,28 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from transformers import TrainerCallback
 
 
 class Stopped(Exception):
     """Stands for a kill."""
+
+
+def stop():
+    """Stops a run."""
+    raise Stopped
+
+
+class AtStep(TrainerCallback):
+    """Does something when a step begins."""
+
+    def __init__(self, step, action):
+        self.step = step
+        self.action = action
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step + 1 == self.step:
+            self.action()
 
 
 def silent(line: str) -> None:

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import TrainerCallback
 
 from recipes.errors import UserError
-from tests.train.runs import Stopped, silent, weights
+from tests.train.runs import AtStep, Stopped, silent, stop, weights
 from train import callbacks, disk
 from train.checkpoints import SEAL, check_sealed, newest_checkpoint, rotate, seal
 from train.disk import check_room, checkpoint_bytes
@@ -38,22 +37,6 @@ def straight(recipe, tmp_path_factory):
     out = tmp_path_factory.mktemp("straight") / "run"
     run(recipe, out, silent)
     return out
-
-
-class AtStep(TrainerCallback):
-    """Does something when a step begins."""
-
-    def __init__(self, step, action):
-        self.step = step
-        self.action = action
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        if state.global_step + 1 == self.step:
-            self.action()
-
-
-def stop():
-    raise Stopped
 
 
 @pytest.fixture(scope="module")
