@@ -9,7 +9,6 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
 
 from benchmarks.dataset import load_info, read_records, write_dataset
@@ -18,15 +17,12 @@ from benchmarks.locking import locked
 from infer.load import load_system
 from models.provenance import read_encoder
 from recipes.errors import RecipeError
+from tests.train.runs import Stopped, curve, silent
 from train import callbacks
 from train import run as train_run
 from train.prepare import prepare
 from train.run import run
 from train.trainer import TrainingError
-
-
-class Stopped(Exception):
-    """Stands for a kill."""
 
 
 class StopAt(TrainerCallback):
@@ -38,10 +34,6 @@ class StopAt(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.step:
             raise Stopped
-
-
-def silent(line: str) -> None:
-    """Takes the place of print."""
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +108,6 @@ def test_interrupted_run_ends_with_the_same_weights(step, finished, tmp_path, mo
     assert expected.keys() == got.keys()
     assert all(torch.equal(expected[key], got[key]) for key in expected)
     assert curve(out) == curve(straight.parent)
-
-
-def curve(out):
-    """Step and value of every point of the training loss in TensorBoard."""
-    events = EventAccumulator(str(out / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    return [(event.step, event.value) for event in events.Scalars("train/loss")]
 
 
 def test_another_recipe_is_refused_with_the_difference(finished, make_recipe):
