@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,31 +74,6 @@ def writing(out: Path) -> Iterator[None]:
             raise
         free = _amount(shutil.disk_usage(out).free)
         raise _not_written(f"torch could not write a whole file, {free} are free ({error})", str(out)) from error
-
-
-@contextmanager
-def reading(checkpoint: Path | None) -> Iterator[None]:
-    """Turns torch's refusal to read a file of a checkpoint into a message.
-
-    Raises:
-        TrainingError: It is cut, or a pickle of something other than tensors and plain values.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if "PytorchStreamReader" not in str(error):
-            raise
-        raise TrainingError(
-            f"a file of the checkpoint is cut or damaged: {error}",
-            where=str(checkpoint),
-            fix="remove the checkpoint to continue from the one before, or start anew with --fresh",
-        ) from error
-    except pickle.UnpicklingError as error:
-        raise TrainingError(
-            f"a file of the checkpoint holds other than tensors and plain values: {str(error).splitlines()[0]}",
-            where=str(checkpoint),
-            fix="the checkpoint was tampered with: remove it, or start anew with --fresh",
-        ) from error
 
 
 def _not_written(error: object, where: str) -> TrainingError:

@@ -19,11 +19,12 @@ from train.arguments import training_arguments
 from train.callbacks import callbacks
 from train.checkpoints import CHECKPOINTS, newest_checkpoint, read_state
 from train.device_memory import PeakMemory
-from train.disk import check_room, reading, writing
+from train.disk import check_room, writing
 from train.estimate import compare_peak, estimate_run, workload_of
 from train.loader import StepLoader
 from train.outputs import MANIFEST, MODEL, write_card, write_manifest
 from train.prepare import Prepared, Say, prepare
+from train.reading import reading
 from train.resume import claim, finish_from, is_over, set_aside
 from train.start import start_hash
 from train.trainer import GroundedTrainer
