@@ -43,6 +43,11 @@ def _train(words: list[str]) -> int:
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
     parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="start anew: the run in the folder is renamed to FOLDER.old-1, nothing is deleted",
+    )
+    parser.add_argument(
         "--estimate", action="store_true", help="only say what memory and operations the run takes; loads no weights"
     )
     arguments = parser.parse_intermixed_args(words)
@@ -65,7 +70,7 @@ def _train(words: list[str]) -> int:
             say(line)
         say(f"next: the same command without --estimate; the run goes to {out}")
         return 0
-    folder = run(recipe, out, say)
+    folder = run(recipe, out, say, fresh=arguments.fresh)
     say(f"\nsaved {folder} (weights, processor, recipe, model card); curves: tensorboard --logdir {out}")
     say(f"next: python -m infer {folder} --data {recipe.data.dataset} --split test")
     return 0

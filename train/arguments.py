@@ -53,7 +53,7 @@ def training_arguments(recipe: Recipe, out: Path, *, steps: int, quiet: bool) ->
         logging_nan_inf_filter=False,
         save_strategy="steps",
         save_steps=NEVER,
-        save_total_limit=train.keep_checkpoints,
+        save_total_limit=None,  # `train.checkpoints` removes old ones, after it has sealed the new one
         eval_strategy="no" if recipe.data.validation is None else "steps",
         eval_steps=NEVER,
         load_best_model_at_end=best is not None,

@@ -10,6 +10,7 @@ from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl,
 from transformers.integrations import TensorBoardCallback
 
 from recipes.schema import Recipe
+from train.checkpoints import SealCheckpoints
 from train.prepare import Prepared
 from train.trainer import check_finite
 
@@ -78,7 +79,8 @@ def callbacks(prepared: Prepared, out: Path, *, first: int, main: bool) -> list[
     """
     recipe = prepared.recipe
     rhythm = Rhythm(recipe, steps_per_epoch=prepared.schedule.steps_per_epoch, total=prepared.steps)
-    found: list[TrainerCallback] = [StopOnNaN(), rhythm, *curves(out, first=first, main=main)]
+    seals = SealCheckpoints(recipe.train.keep_checkpoints)
+    found: list[TrainerCallback] = [StopOnNaN(), rhythm, seals, *curves(out, first=first, main=main)]
     if recipe.selection.patience is not None:
         found.append(EarlyStoppingCallback(recipe.selection.patience))
     return found

@@ -1,7 +1,8 @@
-"""Continuing a run: is it the same one, and which checkpoint is whole."""
+"""Continuing a run or starting it anew: is it the same one, is it over, where does the old one go."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -10,27 +11,64 @@ from typing import Any
 from transformers import TrainerState
 
 from benchmarks.dataset import load_info, write_atomic
+from benchmarks.locking import locked
 from collators.encoder import differences
 from models.processes import process_state
 from models.provenance import base_weights_hash, read_encoder, write_encoder
 from recipes.compare import changes
 from recipes.errors import RecipeError
+from recipes.schema import Recipe
+from train.checkpoints import SEAL, TRAINER_STATE, best_checkpoint, read_state
 from train.prepare import Prepared
 from train.start import start_hash
 
 MARKER = "run.json"
-TRAINER_STATE = "trainer_state.json"
 # What a checkpoint holds besides the model folder.
 _NOT_MODEL = (
     "optimizer*",
     "scheduler*",
     "rng_state*",
     TRAINER_STATE,
+    SEAL,
     "training_args.bin",
     "global_step*",
     "latest",
     "zero_to_fp32.py",
 )
+
+
+def set_aside(out: Path, recipe: Recipe) -> Path | None:
+    """Renames the run folder `out` to `OUT.old-1`, or to the next number that is free.
+
+    Returns:
+        The new path; `None` where `out` holds no run.
+
+    Raises:
+        DataError: Another process is writing it.
+        RecipeError: The new run would read from it.
+    """
+    if not (out / MARKER).is_file():
+        return None
+    _check_outside(out, recipe)
+    with locked(out, needed=True):
+        names = (out.with_name(f"{out.name}.old-{number}") for number in itertools.count(1))
+        old = next(path for path in names if not path.exists())
+        out.rename(old)
+    return old
+
+
+def _check_outside(out: Path, recipe: Recipe) -> None:
+    sources = {
+        "data.dataset": recipe.data.dataset,
+        "model.checkpoint": recipe.model.checkpoint,
+        "adapter.init": recipe.adapter.init,
+        "prompt.file": recipe.prompt.file,
+    }
+    for field, source in sources.items():
+        if source is not None and Path(source).resolve().is_relative_to(out.resolve()):
+            raise RecipeError(
+                f"--fresh would move {source}, which the new run reads", where=field, fix="give another --out"
+            )
 
 
 def claim(out: Path, prepared: Prepared) -> None:
@@ -46,13 +84,15 @@ def claim(out: Path, prepared: Prepared) -> None:
         if changed:
             raise RecipeError(
                 f"{out} holds another run: {'; '.join(changed)}",
-                fix="give another --out, or the recipe, data and number of processes of that run",
+                fix="give another --out, the recipe, data and number of processes of that run, or --fresh (the old run is "
+                "kept under another name)",
             )
         encoder = read_encoder(out)
         if encoder.fingerprint != prepared.encoder.fingerprint:
             raise RecipeError(
                 f"{out} was trained with another encoder: {'; '.join(differences(prepared.encoder.parts, encoder.parts))}",
-                fix="give another --out, or restore the prompt file, processor and library versions",
+                fix="give another --out, restore the prompt file, processor and library versions, or give --fresh (the old "
+                "run is kept under another name)",
             )
     elif process_state().is_main_process:
         write_encoder(out, prepared.recipe, prepared.encoder)
@@ -71,31 +111,6 @@ def _settings(prepared: Prepared) -> dict[str, Any]:
     return json.loads(json.dumps(settings))  # type: ignore[no-any-return]
 
 
-def newest_checkpoint(checkpoints: Path) -> Path | None:
-    """The newest whole checkpoint; the Trainer writes `trainer_state.json` last, so a torn one lacks it.
-
-    The main process renames torn ones to `torn-...`, where nothing looks for them.
-    """
-    found = sorted(checkpoints.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", maxsplit=1)[-1]))
-    while found:
-        newest = found.pop()
-        try:
-            read_state(newest)
-        except (OSError, ValueError, KeyError, TypeError):
-            if process_state().is_main_process:
-                torn = newest.with_name(f"torn-{newest.name}")
-                shutil.rmtree(torn, ignore_errors=True)
-                newest.rename(torn)
-        else:
-            return newest
-    return None
-
-
-def read_state(checkpoint: Path) -> TrainerState:
-    """The Trainer's state at a checkpoint."""
-    return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE))
-
-
 def is_over(state: TrainerState, steps: int) -> bool:
     """Whether nothing is left to train at a checkpoint: it is the last step's, or the run was stopped early there."""
     control = state.stateful_callbacks.get("TrainerControl", {}).get("args", {})
@@ -103,11 +118,9 @@ def is_over(state: TrainerState, steps: int) -> bool:
 
 
 def finish_from(checkpoint: Path, folder: Path) -> TrainerState:
-    """Makes the model folder of a run that was stopped after its last step, from its best checkpoint.
+    """Makes the new model folder of a run that was stopped after its last step, from its best checkpoint.
 
     Training on from there would take one step too many.
     """
-    state = read_state(checkpoint)
-    best = checkpoint.parent / Path(state.best_model_checkpoint or checkpoint).name
-    shutil.copytree(best, folder, ignore=shutil.ignore_patterns(*_NOT_MODEL), dirs_exist_ok=True)
-    return state
+    shutil.copytree(best_checkpoint(checkpoint), folder, ignore=shutil.ignore_patterns(*_NOT_MODEL))
+    return read_state(checkpoint)

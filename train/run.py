@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,31 @@ from models.provenance import weights_hash, write_encoder
 from recipes.schema import Recipe
 from train.arguments import training_arguments
 from train.callbacks import callbacks
+from train.checkpoints import CHECKPOINTS, newest_checkpoint, read_state
 from train.device_memory import PeakMemory
+from train.disk import check_room, writing
 from train.estimate import compare_peak, estimate_run, workload_of
 from train.loader import StepLoader
 from train.outputs import MANIFEST, MODEL, write_card, write_manifest
 from train.prepare import Prepared, Say, prepare
-from train.resume import claim, finish_from, is_over, newest_checkpoint, read_state
+from train.reading import reading
+from train.resume import claim, finish_from, is_over, set_aside
 from train.start import start_hash
-from train.trainer import GroundedTrainer, TrainingError
+from train.trainer import GroundedTrainer
 from train.validation import validation
 
+# The model folder until it is complete.
+_PART = ".model.part"
 
-def run(recipe: Recipe, out: Path, say: Say) -> Path:
+
+def run(recipe: Recipe, out: Path, say: Say, *, fresh: bool = False) -> Path:
     """Trains and writes `out/model`; continues from the newest whole checkpoint of the same run.
+
+    Args:
+        recipe: The run.
+        out: Run folder.
+        say: Takes lines for the user.
+        fresh: Starts anew; a run in `out` is renamed first.
 
     Returns:
         The model folder; a finished run is left as it is.
@@ -37,7 +50,7 @@ def run(recipe: Recipe, out: Path, say: Say) -> Path:
         RecipeError: `out` holds a run of another recipe, dataset, base or encoder.
         UserError: The adapter to start from was trained with another encoder or on another base.
         DataError: Another process is writing `out`.
-        TrainingError: The loss is not a number, memory or disk space ran out.
+        TrainingError: The loss is not a number, memory or disk space ran out, or a checkpoint is damaged.
     """
     state = process_state()
     peak = PeakMemory()
@@ -46,40 +59,51 @@ def run(recipe: Recipe, out: Path, say: Say) -> Path:
     for line in estimate.lines():
         say(line)
     folder = out / MODEL
-    with locked(out, needed=state.is_main_process):
+    if fresh:
+        _start_afresh(recipe, out, say)
+    with writing(out), locked(out, needed=state.is_main_process):
         claim(out, prepared)
         state.wait_for_everyone()
         if (out / MANIFEST).is_file():
-            say(f"{out} is finished: nothing to do")
+            say(f"{out} is finished: nothing to do (--fresh trains it anew)")
             return folder
-        resume = newest_checkpoint(out / "checkpoints")
+        resume = newest_checkpoint(out / CHECKPOINTS)
         state.wait_for_everyone()
-        try:
-            _train(prepared, out, resume, say)
-            say(compare_peak(estimate, peak.measured()))
-        except OSError as error:
-            raise TrainingError(
-                f"the run cannot be written: {error}",
-                where=str(error.filename or out),
-                fix="free space or mend permissions; the same command continues from the newest whole checkpoint",
-            ) from error
+        if state.is_main_process:
+            check_room(prepared, out)
+        _train(prepared, out, resume, say)
+        say(compare_peak(estimate, peak.measured()))
         state.wait_for_everyone()
     return folder
 
 
+def _start_afresh(recipe: Recipe, out: Path, say: Say) -> None:
+    state = process_state()
+    if state.is_main_process:
+        with writing(out):
+            old = set_aside(out, recipe)
+        if old is not None:
+            say(f"the run in {out} is now {old}")
+    state.wait_for_everyone()
+
+
 def _train(prepared: Prepared, out: Path, resume: Path | None, say: Say) -> None:
     started = time.monotonic()
-    folder = out / MODEL
+    part = out / _PART
     if resume is not None:
         say(f"continuing from {resume.name}")
+    main = process_state().is_main_process
+    if main:
+        shutil.rmtree(part, ignore_errors=True)  # of an interrupted run
     if resume is not None and is_over(read_state(resume), prepared.steps):
-        if process_state().is_main_process:
-            _write(prepared, out, finish_from(resume, folder), time.monotonic() - started)
+        if main:
+            _write(prepared, out, finish_from(resume, part), time.monotonic() - started)
         return
     trainer = _trainer(prepared, out, first=0 if resume is None else read_state(resume).global_step)
-    trainer.train(resume_from_checkpoint=str(resume) if resume is not None else None)
-    trainer.save_model(str(folder))
-    if process_state().is_main_process:
+    with reading(resume):
+        trainer.train(resume_from_checkpoint=str(resume) if resume is not None else None)
+    trainer.save_model(str(part))
+    if main:
         _write(prepared, out, trainer.state, time.monotonic() - started)
 
 
@@ -111,12 +135,14 @@ def _trainer(prepared: Prepared, out: Path, *, first: int) -> GroundedTrainer:
 
 def _write(prepared: Prepared, out: Path, state: TrainerState, seconds: float) -> None:
     """Completes the model folder and writes history and manifest, the manifest last: it marks the end."""
-    folder = out / MODEL
+    folder = out / _PART
     facts = _facts(prepared, state, seconds)
     prepared.processor.save_pretrained(folder)
     (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; the recipe says it all
     write_encoder(folder, prepared.recipe, prepared.encoder)
     write_card(folder, prepared.recipe, facts)
+    shutil.rmtree(out / MODEL, ignore_errors=True)  # of a run killed before its manifest
+    folder = folder.rename(out / MODEL)
     history = [json.dumps(entry) for entry in state.log_history]
     write_atomic(out / "history.jsonl", ("\n".join(history) + "\n").encode())
     write_manifest(out / MANIFEST, prepared.recipe, prepared.encoder, facts | {"weights_hash": weights_hash(folder)})

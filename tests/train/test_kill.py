@@ -10,9 +10,10 @@ import time
 import pytest
 import torch
 from safetensors.torch import load_file
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.launching import complete, kill_tree, start
+from tests.train.runs import curve
+from train.checkpoints import SEAL
 
 KILLS = 10
 STEPS = 30
@@ -42,14 +43,9 @@ def weights(out):
     return load_file(next((out / "model").glob("*.safetensors")))
 
 
-def whole_checkpoints(out):
-    return len(list(out.glob("checkpoints/checkpoint-*/trainer_state.json")))
-
-
 def saving(out):
-    """Whether a checkpoint is being written at this moment."""
-    folders = list(out.glob("checkpoints/checkpoint-*"))
-    return any(not (folder / "trainer_state.json").exists() for folder in folders)
+    """Whether a checkpoint is being written, or an old one removed, at this moment."""
+    return any(not (folder / SEAL).exists() for folder in out.glob("checkpoints/checkpoint-*"))
 
 
 def run_and_kill(words, processes, out, rng, *, while_saving):
@@ -113,9 +109,3 @@ def test_ten_kills_leave_no_trace(kind, processes, tiny, phantom_data, tmp_path)
 
 def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in b)
-
-
-def curve(out):
-    """Step and value of every point of the training loss in TensorBoard."""
-    events = EventAccumulator(str(out / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    return [(event.step, event.value) for event in events.Scalars("train/loss")]
