@@ -44,6 +44,7 @@ class Job:
         out: Prediction folder.
         block: Records per engine call.
         settings: Everything that decides the rows; resuming refuses any difference.
+        lockstep: Every process calls the engine equally often, because they hold the weights together.
     """
 
     records: Sequence[Record]
@@ -51,6 +52,7 @@ class Job:
     out: Path
     block: int
     settings: dict[str, Any]
+    lockstep: bool = False
 
 
 def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[float, int], Manifest]) -> Path:
@@ -86,8 +88,12 @@ def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[flo
         ]
         # Dealt out after the finished ones are left out, so that no process waits for another's backlog.
         blocks = missing[state.process_index :: state.num_processes]
-        if blocks:
-            _work(job, make_engine(), blocks, done, rank=state.process_index, quiet=not state.is_main_process)
+        idle = job.lockstep and len(blocks) * state.num_processes < len(missing)
+        if blocks or idle:
+            engine = make_engine()
+            _work(job, engine, blocks, done, rank=state.process_index, quiet=not state.is_main_process)
+            if idle:
+                engine.generate(_block(job, missing[0]))  # thrown away; the others cannot do without this process
         state.wait_for_everyone()
         if state.is_main_process:
             tokens = _merge(job, done)

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from models.processes import process_state, uses_deepspeed
+from models.processes import cpu_backend, process_state, uses_deepspeed
 from recipes.schema import Recipe
 
 NEVER = 1_000_000_000  # `train.callbacks.Rhythm` decides when to save and validate
@@ -45,6 +45,7 @@ def training_arguments(recipe: Recipe, out: Path, *, steps: int, quiet: bool) ->
         bf16=train.precision == "bf16",
         fp16=train.precision == "fp16",
         use_cpu=on_cpu and not uses_deepspeed(),
+        ddp_backend=cpu_backend(),
         activation_checkpointing=train.gradient_checkpointing,
         seed=train.seed,
         data_seed=train.seed,

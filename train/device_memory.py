@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from models.processes import process_state, uses_deepspeed
+from models.processes import process_state, uses_deepspeed, uses_fsdp
 from train.memory import Launch
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def current_launch() -> Launch:
     """Processes of this launch and what they share; ZeRO-1 counts as ZeRO-2, which shares more."""
-    from accelerate.utils import DeepSpeedPlugin, parse_flag_from_env
+    from accelerate.utils import DeepSpeedPlugin
 
     processes = int(process_state().num_processes)
     if uses_deepspeed():
         return Launch(processes, "zero3" if DeepSpeedPlugin().zero_stage == 3 else "zero2")
     if processes == 1:
         return Launch()
-    return Launch(processes, "fsdp" if parse_flag_from_env("ACCELERATE_USE_FSDP") else "ddp")
+    return Launch(processes, "fsdp" if uses_fsdp() else "ddp")
 
 
 def memory_for_run() -> int:

@@ -17,9 +17,9 @@ from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import FolderImages
 from models.processes import process_state, quantized_device_map, uses_deepspeed
 from models.registry import family_module
-from recipes.errors import RecipeError
 from recipes.schema import Recipe
 from train.data import Measured, check_splits, describe, load_measured
+from train.launch import check_launch
 from train.plan import Plan
 from train.start import check_start
 
@@ -76,7 +76,7 @@ def read_feed(recipe: Recipe) -> Feed:
         UserError: Whatever in dataset, processor or launch would stop the run later.
     """
     state = process_state()
-    _check_launch(recipe)
+    check_launch(recipe)
     check_splits(recipe)
     processor = family_module(recipe.model.family).load_processor(recipe.model, recipe.images)
     encoder = build_encoder(recipe, processor)
@@ -149,28 +149,6 @@ def plan(prepared: Prepared, processes: int) -> list[str]:
         f"accumulated x {processes} processes), {schedule.steps_per_epoch:,} steps per epoch; longest sample first"
     )
     return lines
-
-
-def _check_launch(recipe: Recipe) -> None:
-    state = process_state()
-    if state.device.type == "cuda" and torch.cuda.device_count() > 1 and state.num_processes == 1:
-        raise RecipeError(
-            f"{torch.cuda.device_count()} GPUs are visible but only one process runs",
-            fix="show it one GPU (CUDA_VISIBLE_DEVICES=0), or start one process per GPU "
-            "(accelerate launch --config_file recipes/accelerate/gpu8.yaml -m train RECIPE)",
-        )
-    if recipe.train.precision == "fp32" and recipe.model.dtype != "float32":
-        raise RecipeError(
-            f"train.precision fp32 computes without autocast and needs model.dtype float32, not {recipe.model.dtype}",
-            where="train.precision",
-            fix="set model.dtype: float32, or train.precision: bf16",
-        )
-    if recipe.train.optimizer == "muon" and uses_deepspeed():
-        raise RecipeError(
-            "train.optimizer muon needs whole matrices; DeepSpeed hands out slices",
-            where="train.optimizer",
-            fix="use adamw, or start without DeepSpeed",
-        )
 
 
 def _master_weights(model: torch.nn.Module) -> None:

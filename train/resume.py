@@ -33,7 +33,7 @@ _NOT_MODEL = (
     "training_args.bin",
     "global_step*",
     "latest",
-    "zero_to_fp32.py",
+    "zero_to_*.py",
 )
 
 

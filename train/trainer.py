@@ -124,6 +124,11 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
         """Not counted per step."""
         return 0.0
 
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        """ZeRO-2 keeps all weights whole; the copies made of them would be written untied."""
+        whole = self.is_deepspeed_enabled and self.accelerator.state.deepspeed_plugin.zero_stage < 3
+        super()._save(output_dir, None if whole else state_dict)
+
     def _save_checkpoint(self, model: nn.Module, trial: None) -> None:
         """A checkpoint never holds weights that a loss that is not a number may have spoilt."""
         check_finite(float(self._tr_loss), "loss", self.state.global_step, self.args.output_dir)

@@ -23,6 +23,7 @@ from infer.engines.hf import HfEngine
 from infer.predict import Job, predict
 from models.processes import process_state
 from recipes.errors import RecipeError
+from train.device_memory import current_launch
 from train.loader import batches
 from train.loss import summed_loss
 from train.plan import Sample, cut_step
@@ -113,6 +114,7 @@ class GenerativeValidation:
         images = FolderImages(image_root(self.data))
         collator = Qwen3VLCollator(prepared.encoder, prepared.processor, images, targets=False)
         cache, configured = model.config.use_cache, model.generation_config
+        lockstep = current_launch().sharding == "zero3"
         model.eval()
         try:
             job = Job(
@@ -121,10 +123,11 @@ class GenerativeValidation:
                 out=folder,
                 block=decoding.batch_size,
                 settings={"step": step},
+                lockstep=lockstep,
             )
             predict(
                 job,
-                lambda: HfEngine(model, collator, max_new_tokens=decoding.max_new_tokens),
+                lambda: HfEngine(model, collator, max_new_tokens=decoding.max_new_tokens, lockstep=lockstep),
                 lambda seconds, _: self._manifest(step, seconds),
             )
         finally:

@@ -43,12 +43,18 @@ class HfEngine:
         model: Model in evaluation mode, on its device.
         collator: Collator without targets.
         max_new_tokens: Limit on an answer.
+        lockstep: Processes hold the weights together (ZeRO-3): each generates until the last one is through, and
+            an unreadable record is an error. Classes are not scored, since the answers decide how many passes
+            that takes.
     """
 
-    def __init__(self, model: PreTrainedModel, collator: Qwen3VLCollator, *, max_new_tokens: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, collator: Qwen3VLCollator, *, max_new_tokens: int, lockstep: bool = False
+    ) -> None:
         self.model = model
         self.collator = collator
         self.max_new_tokens = max_new_tokens
+        self.lockstep = lockstep
         # Directly after the prompt the tokens of a class are the same for every question of a task.
         self._constant: dict[ClosedForm, LabelTokens] = {}
         ends = model.generation_config.eos_token_id
@@ -71,6 +77,7 @@ class HfEngine:
 
         Raises:
             UserError: The device has not enough memory for the block.
+            DataError: In lockstep, a record cannot be read: without it the others would wait for ever.
         """
         usable, results, inputs = self._prepare(records)
         if usable:
@@ -83,7 +90,9 @@ class HfEngine:
         try:
             return list(range(len(records))), {}, self.collator(records)
         except DataError:
-            pass  # at least one record is bad: find which, one by one
+            if self.lockstep:
+                raise
+            # At least one record is bad: find which, one by one.
         usable: list[int] = []
         failed: dict[int, Generated] = {}
         for number, record in enumerate(records):
@@ -102,12 +111,15 @@ class HfEngine:
         with self._memory(records, max(sizes)):
             inputs = {key: value.to(self.model.device) for key, value in inputs.items()}
             output = self.model.generate(
-                **inputs, generation_config=self.config, logits_processor=LogitsProcessorList([finite])
+                **inputs,
+                generation_config=self.config,
+                logits_processor=LogitsProcessorList([finite]),
+                synced_gpus=self.lockstep,
             )
             rows = output.sequences[:, inputs["input_ids"].shape[1] :].tolist()
             results = [self._read(row, size) for row, size in zip(rows, sizes, strict=True)]
             plans = [
-                None if number in finite.broken else self._plan(record, row, results[number])
+                None if self.lockstep or number in finite.broken else self._plan(record, row, results[number])
                 for number, (record, row) in enumerate(zip(records, rows, strict=True))
             ]
             scores = label_scores(self.model, inputs, output.cache, plans)
