@@ -15,6 +15,7 @@ from models.processes import process_state
 from models.provenance import base_weights_hash, read_encoder, write_encoder
 from recipes.compare import changes
 from recipes.errors import RecipeError
+from train.device_memory import current_launch
 from train.prepare import Prepared
 from train.start import start_hash
 
@@ -30,6 +31,7 @@ _NOT_MODEL = (
     "global_step*",
     "latest",
     "zero_to_*.py",
+    "pytorch_model_fsdp*",
 )
 
 
@@ -37,7 +39,7 @@ def claim(out: Path, prepared: Prepared) -> None:
     """Checks that `out` is new or holds the same run; the main process marks a new one.
 
     Raises:
-        RecipeError: Another recipe, dataset, base, number of processes or encoder.
+        RecipeError: Another recipe, dataset, base, number of processes, what they share, or encoder.
     """
     marker = out / MARKER
     settings = _settings(prepared)
@@ -46,7 +48,7 @@ def claim(out: Path, prepared: Prepared) -> None:
         if changed:
             raise RecipeError(
                 f"{out} holds another run: {'; '.join(changed)}",
-                fix="give another --out, or the recipe, data and number of processes of that run",
+                fix="give another --out, or the recipe, data and launch of that run",
             )
         encoder = read_encoder(out)
         if encoder.fingerprint != prepared.encoder.fingerprint:
@@ -67,6 +69,7 @@ def _settings(prepared: Prepared) -> dict[str, Any]:
         "base_weights_hash": base_weights_hash(recipe),
         "init_weights_hash": start_hash(recipe),
         "processes": process_state().num_processes,
+        "sharding": current_launch().sharding,
     }
     return json.loads(json.dumps(settings))  # type: ignore[no-any-return]
 
