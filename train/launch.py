@@ -45,6 +45,12 @@ def _deepspeed(recipe: Recipe) -> Iterator[RecipeError]:
     from accelerate.utils import DeepSpeedPlugin
 
     zero = DeepSpeedPlugin().deepspeed_config["zero_optimization"]
+    if recipe.train.precision != "fp32" and process_state().device.type == "cpu":
+        yield RecipeError(
+            f"train.precision {recipe.train.precision} under DeepSpeed needs a GPU",
+            where="train.precision",
+            fix="set train.precision: fp32 and model.dtype: float32, or start without DeepSpeed",
+        )
     if recipe.train.optimizer == "muon":
         yield RecipeError(
             "train.optimizer muon needs whole matrices; DeepSpeed hands out slices",

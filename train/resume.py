@@ -19,6 +19,7 @@ from recipes.compare import changes
 from recipes.errors import RecipeError
 from recipes.schema import Recipe
 from train.checkpoints import SEAL, TRAINER_STATE, best_checkpoint, read_state
+from train.device_memory import current_launch
 from train.prepare import Prepared
 from train.start import start_hash
 
@@ -34,6 +35,7 @@ _NOT_MODEL = (
     "global_step*",
     "latest",
     "zero_to_*.py",
+    "pytorch_model_fsdp*",
 )
 
 
@@ -75,7 +77,7 @@ def claim(out: Path, prepared: Prepared) -> None:
     """Checks that `out` is new or holds the same run; the main process marks a new one.
 
     Raises:
-        RecipeError: Another recipe, dataset, base, number of processes or encoder.
+        RecipeError: Another recipe, dataset, base, number of processes, what they share, or encoder.
     """
     marker = out / MARKER
     settings = _settings(prepared)
@@ -84,8 +86,8 @@ def claim(out: Path, prepared: Prepared) -> None:
         if changed:
             raise RecipeError(
                 f"{out} holds another run: {'; '.join(changed)}",
-                fix="give another --out, the recipe, data and number of processes of that run, or --fresh (the old run is "
-                "kept under another name)",
+                fix="give another --out, the recipe, data and launch of that run, or --fresh (the old run is kept under "
+                "another name)",
             )
         encoder = read_encoder(out)
         if encoder.fingerprint != prepared.encoder.fingerprint:
@@ -107,6 +109,7 @@ def _settings(prepared: Prepared) -> dict[str, Any]:
         "base_weights_hash": base_weights_hash(recipe),
         "init_weights_hash": start_hash(recipe),
         "processes": process_state().num_processes,
+        "sharding": current_launch().sharding,
     }
     return json.loads(json.dumps(settings))  # type: ignore[no-any-return]
 

@@ -67,6 +67,11 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
     def _get_num_items_in_batch(self, batch_samples: list[StepBatches], device: torch.device) -> None:
         """Nothing to count: the plan knows what a step holds."""
 
+    def _prepare_inputs(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Under DeepSpeed inputs take the model's type; 16 bits would round the weights of the samples."""
+        prepared: dict[str, Tensor] = super()._prepare_inputs(inputs)
+        return {**prepared, "weights": inputs["weights"].to(self.args.device)}
+
     def compute_loss(
         self,
         model: nn.Module,
@@ -125,9 +130,11 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
         return 0.0
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        """ZeRO-2 keeps all weights whole; the copies made of them would be written untied."""
-        whole = self.is_deepspeed_enabled and self.accelerator.state.deepspeed_plugin.zero_stage < 3
-        super()._save(output_dir, None if whole else state_dict)
+        """Writes tied weights once: the copies that DeepSpeed and FSDP make of them no longer look tied."""
+        if state_dict is not None:
+            tied = self.model.all_tied_weights_keys
+            state_dict = {key: value for key, value in state_dict.items() if tied.get(key) not in state_dict}
+        super()._save(output_dir, state_dict)
 
     def _save_checkpoint(self, model: nn.Module, trial: None) -> None:
         """A checkpoint never holds weights that a loss that is not a number may have spoilt."""
