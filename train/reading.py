@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -51,7 +52,7 @@ def reading(checkpoint: Path | None) -> Iterator[None]:
             environment[_FORCE] = before
 
 
-def _deepspeed_classes() -> list[type]:
+def _deepspeed_classes() -> list[Callable[..., Any] | tuple[Callable[..., Any], str]]:
     """The plain classes that DeepSpeed's own states are made of."""
     if not uses_deepspeed():
         return []
