@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def reading(checkpoint: Path | None) -> Iterator[None]:
             environment[_FORCE] = before
 
 
-def _deepspeed_classes() -> list[Any]:
+def _deepspeed_classes() -> list[Callable[..., Any] | tuple[Callable[..., Any], str]]:
     """The plain classes that DeepSpeed's own states are made of."""
     if not uses_deepspeed():
         return []
