@@ -144,6 +144,11 @@ def plan(prepared: Prepared, processes: int) -> list[str]:
     if prepared.validation is not None:
         lines.append(describe(prepared.validation, f"validation ({recipe.data.validation})"))
     schedule = prepared.schedule
+    if recipe.train.warmup_steps >= prepared.steps:
+        lines.append(
+            f"WARNING: train.warmup_steps {recipe.train.warmup_steps} is not below the {prepared.steps:,} steps of the run: "
+            "the learning rate never reaches its peak"
+        )
     lines.append(
         f"{prepared.steps:,} steps of {schedule.per_step} samples ({recipe.batch.size} x {recipe.batch.accumulation} "
         f"accumulated x {processes} processes), {schedule.steps_per_epoch:,} steps per epoch; longest sample first"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from torch import nn
 
 from benchmarks.dataset import image_root, load_info, read_records
 from benchmarks.errors import DataError
-from benchmarks.predictions import PREDICTIONS, Manifest, read_manifest, read_predictions
+from benchmarks.predictions import PREDICTIONS, Manifest, Prediction, read_manifest, read_predictions
 from benchmarks.schema import Record
 from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import FolderImages
@@ -85,6 +86,7 @@ class GenerativeValidation:
                 fix="set selection.profile: corrected",
             )
         self.records = subset(list(read_records(self.data, self.split)), recipe.selection.limit)
+        self._check_defined()
 
     def __call__(self, model: PreTrainedModel, step: int) -> dict[str, float]:
         """Returns `eval_score` and the headline metrics.
@@ -101,13 +103,40 @@ class GenerativeValidation:
         recipe = self.prepared.recipe
         score, metrics = select(self._load(folder), recipe.selection.profile)
         if score is None:
-            raise DataError(
-                f"the selection score of {len(self.records)} validation records is not defined: a class or a task has "
-                "no record among them",
-                where=str(folder),
-                fix="raise selection.limit, or set selection.by: loss",
-            )
+            raise self._undefined()
         return {"eval_score": score, **{f"eval_{name}": value for name, value in metrics.items()}}
+
+    def _check_defined(self) -> None:
+        """Scores the right answers: what is not defined for them never is, and is better known before the first step.
+
+        Raises:
+            DataError: The records do not define the selection score.
+        """
+        recipe = self.prepared.recipe
+        perfect = tuple(
+            Prediction(id=record.id, text=self.prepared.encoder.target_text(record), answer=record.target)
+            for record in self.records
+        )
+        run = LoadedRun(
+            name="right answers",
+            folder=self.out,
+            data=self.data,
+            manifest=self._manifest(0, 0.0),
+            info=load_info(self.data),
+            records=tuple(self.records),
+            predictions=perfect,
+        )
+        if select(run, recipe.selection.profile)[0] is None:
+            raise self._undefined()
+
+    def _undefined(self) -> DataError:
+        counts = Counter(f"{record.task} {record.target.label or ''}".strip() for record in self.records)
+        return DataError(
+            f"the selection score of {len(self.records)} validation records is not defined, a class or a task has no "
+            f"record among them: {', '.join(f'{name} {count}' for name, count in sorted(counts.items()))}",
+            where=f"{self.data}, split {self.split}",
+            fix="raise selection.limit or add such records, or set selection.by: loss",
+        )
 
     def _predict(self, model: PreTrainedModel, folder: Path, step: int) -> None:
         prepared, decoding = self.prepared, self.prepared.recipe.decoding

@@ -140,7 +140,12 @@ def official_answer(answer: Answer, ask: Ask, *, codec: str) -> OfficialAnswer:
     if ask.task in CLASS_WORDS:
         text, label = answer.text, answer.label
         if not is_sentence(text):
-            raise _refuse(f"the answer's text is {text!r}; a sentence is needed", ask, codec)
+            raise _refuse(
+                f"the answer's text is {text!r}; a {ask.task} answer needs a sentence",
+                ask,
+                codec,
+                fix="give the record an answer, or task `grounding` if it asks for boxes alone",
+            )
         if label not in CLASS_WORDS[ask.task]:
             words = " or ".join(CLASS_WORDS[ask.task])
             raise _refuse(f"the answer's label is {label!r}; it must be {words}", ask, codec)

@@ -111,13 +111,32 @@ def test_a_subset_takes_whole_patients_and_is_always_the_same(phantom_data):
     assert subset(records, None) == records
 
 
-def test_a_subset_without_a_task_is_an_error(make_recipe, tmp_path, monkeypatch):
+@pytest.mark.parametrize("profile", ["corrected", "published"])
+def test_a_subset_without_a_class_is_an_error_before_the_first_step(profile, make_recipe, tmp_path, monkeypatch):
+    def without_no(records, limit):
+        return [record for record in records if record.target.label != "no"]
+
+    monkeypatch.setattr(validation, "subset", without_no)
+    with pytest.raises(DataError, match=r"selection score of .* is not defined.*vqa yes") as error:
+        run(make_recipe("selection.by=score", f"selection.profile={profile}"), tmp_path / "run", silent)
+    assert ", vqa no " not in str(error.value)
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+
+
+def test_data_with_some_of_the_tasks_are_selected_by_these(make_recipe, tmp_path, monkeypatch):
     def boxes_only(records, limit):
         return [record for record in records if record.task == "grounding"]
 
     monkeypatch.setattr(validation, "subset", boxes_only)
-    with pytest.raises(DataError, match=r"selection score of .* is not defined"):
-        run(make_recipe("selection.by=score"), tmp_path / "run", silent)
+    run(make_recipe("selection.by=score"), tmp_path / "run", silent)
+    (entry,) = [entry for entry in history(tmp_path / "run") if entry.get("step") == 2 and "eval_score" in entry]
+    assert entry["eval_score"] == entry["eval_grounding/iou_at_0.5"]
+
+
+def test_a_warm_up_as_long_as_the_run_is_said(make_recipe):
+    lines: list[str] = []
+    prepare(make_recipe("train.warmup_steps=3"), lines.append)
+    assert any("never reaches its peak" in line for line in lines)
 
 
 def test_selection_needs_validation(make_recipe):
