@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LATER = ("with PaliGemma", "with the vLLM engine", "with ZeRO")
+LATER = ("with PaliGemma", "with the vLLM engine")
 ENTRIES = [*range(1, 9), *range(24, 39)]
 
 
