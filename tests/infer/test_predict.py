@@ -1,5 +1,6 @@
 """The prediction folder: any number of processes, any interruption, the same bytes; and what is refused."""
 
+import dataclasses
 import fcntl
 import json
 import math
@@ -163,6 +164,15 @@ def test_blocks_are_fixed_pieces_of_the_dataset_order(tmp_path):
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_file_has_the_same_bytes_whatever_the_number_of_processes(tmp_path, whole, count):
     run_processes(job_of(tmp_path / "out"), count)
+    assert content(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_in_lockstep_every_process_calls_equally_often(tmp_path, whole, count):
+    """Eight processes have six blocks: two only keep the others company."""
+    engines, errors = run_processes(dataclasses.replace(job_of(tmp_path / "out"), lockstep=True), count)
+    assert not errors
+    assert {len(engine.blocks) for engine in engines} == {-(-6 // count)}
     assert content(tmp_path / "out") == whole
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,9 +82,10 @@ def plain_model(out, tiny, kind):
 def answers(model, recipe):
     """Logits and greedy tokens of four validation questions."""
     processor = load_processor(recipe.model, recipe.images)
-    images = FolderImages(image_root(recipe.data.dataset))
+    data = Path(recipe.data.dataset)
+    images = FolderImages(image_root(data))
     collator = Qwen3VLCollator(build_encoder(recipe, processor), processor, images, targets=False)
-    inputs = collator(list(read_records(recipe.data.dataset, "val"))[:4])
+    inputs = collator(list(read_records(data, "val"))[:4])
     with torch.inference_mode():
         logits = model(**inputs).logits
         return logits, model.generate(**inputs, do_sample=False, max_new_tokens=12, use_cache=True)
