@@ -16,7 +16,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from benchmarks.dataset import read_struct, sha256_file, write_atomic
 from models.processes import process_state
-from train.trainer import TrainingError
+from train.trainer import NOT_FINITE_FIX, TrainingError
 
 CHECKPOINTS = "checkpoints"
 SEAL = "checkpoint.json"
@@ -49,10 +49,11 @@ class Seal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def seal(checkpoint: Path) -> None:
     """Flushes a checkpoint's files to disk and lists them: from now on it counts as whole."""
-    for path in _files(checkpoint).values():
+    found = _files(checkpoint)
+    for path in found.values():
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
-    files = {name: _stored(path) for name, path in _files(checkpoint).items()}
+    files = {name: _stored(path) for name, path in found.items()}
     write_atomic(checkpoint / SEAL, msgspec.json.format(msgspec.json.encode(Seal(files)), indent=1))
 
 
@@ -182,8 +183,7 @@ def _check_weights(model: nn.Module, step: int, where: str) -> None:
             raise TrainingError(
                 f"{name} holds numbers that are not finite after step {step}",
                 where=where,
-                fix="lower train.learning_rate, or use train.precision bf16 or fp32 instead of fp16; "
-                "the checkpoints written before are kept",
+                fix=NOT_FINITE_FIX,
             )
 
 

@@ -51,12 +51,7 @@ def _deepspeed(recipe: Recipe) -> Iterator[RecipeError]:
             where="train.precision",
             fix="set train.precision: fp32 and model.dtype: float32, or start without DeepSpeed",
         )
-    if recipe.train.optimizer == "muon":
-        yield RecipeError(
-            "train.optimizer muon needs whole matrices; DeepSpeed hands out slices",
-            where="train.optimizer",
-            fix="use adamw, or start without DeepSpeed",
-        )
+    yield from _whole_matrices(recipe, "DeepSpeed")
     if launch.sharding == "zero3" and recipe.model.quantization != "none":
         yield RecipeError(
             f"model.quantization {recipe.model.quantization} packs weights in a way that ZeRO-3 cannot cut up",
@@ -68,6 +63,15 @@ def _deepspeed(recipe: Recipe) -> Iterator[RecipeError]:
             "this ZeRO-3 configuration would save shards instead of a model",
             where="zero_optimization.stage3_gather_16bit_weights_on_model_save",
             fix="set it to true, as recipes/deepspeed/zero3.json does",
+        )
+
+
+def _whole_matrices(recipe: Recipe, sharding: str) -> Iterator[RecipeError]:
+    if recipe.train.optimizer == "muon":
+        yield RecipeError(
+            f"train.optimizer muon needs whole matrices; {sharding} hands out slices",
+            where="train.optimizer",
+            fix=f"use adamw, or start without {sharding}",
         )
 
 
@@ -87,12 +91,7 @@ def _fsdp(recipe: Recipe) -> Iterator[RecipeError]:
             where="fsdp_state_dict_type",
             fix="set it to FULL_STATE_DICT, as recipes/accelerate/gpu8_fsdp.yaml does",
         )
-    if recipe.train.optimizer == "muon":
-        yield RecipeError(
-            "train.optimizer muon needs whole matrices; FSDP hands out slices",
-            where="train.optimizer",
-            fix="use adamw, or start without FSDP",
-        )
+    yield from _whole_matrices(recipe, "FSDP")
     if recipe.model.quantization != "none":
         yield RecipeError(
             f"model.quantization {recipe.model.quantization} packs weights in a way that FSDP cannot cut up",

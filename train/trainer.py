@@ -20,6 +20,7 @@ from train.optimizer import muon_with_adamw
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+NOT_FINITE_FIX = "lower train.learning_rate, or use train.precision bf16 or fp32 instead of fp16; the checkpoints written before are kept"
 Validate = Callable[[nn.Module, "Accelerator", int], dict[str, float]]
 
 
@@ -148,6 +149,5 @@ def check_finite(value: float, name: str, step: int, where: str) -> None:
         raise TrainingError(
             f"{name} is {value} at step {step}",
             where=where,
-            fix="lower train.learning_rate, or use train.precision bf16 or fp32 instead of fp16; "
-            "the checkpoints written before are kept",
+            fix=NOT_FINITE_FIX,
         )

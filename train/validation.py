@@ -79,9 +79,10 @@ class GenerativeValidation:
         self.out = out / FOLDER
         self.data = Path(recipe.data.dataset)
         self.split = recipe.data.validation
-        if recipe.selection.profile == "published" and (benchmark := load_info(self.data).benchmark) != "scintiground":
+        self.info = load_info(self.data)
+        if recipe.selection.profile == "published" and self.info.benchmark != "scintiground":
             raise RecipeError(
-                f"there is no published scorer of the benchmark {benchmark}",
+                f"there is no published scorer of the benchmark {self.info.benchmark}",
                 where="selection.profile",
                 fix="set selection.profile: corrected",
             )
@@ -101,7 +102,8 @@ class GenerativeValidation:
         state.wait_for_everyone()
         self._predict(model, folder, step)
         recipe = self.prepared.recipe
-        score, metrics = select(self._load(folder), recipe.selection.profile)
+        predictions = join(self.records, read_predictions(folder), where=folder / PREDICTIONS)
+        score, metrics = select(self._run(folder, read_manifest(folder), predictions), recipe.selection.profile)
         if score is None:
             raise self._undefined()
         return {"eval_score": score, **{f"eval_{name}": value for name, value in metrics.items()}}
@@ -117,15 +119,7 @@ class GenerativeValidation:
             Prediction(id=record.id, text=self.prepared.encoder.target_text(record), answer=record.target)
             for record in self.records
         )
-        run = LoadedRun(
-            name="right answers",
-            folder=self.out,
-            data=self.data,
-            manifest=self._manifest(0, 0.0),
-            info=load_info(self.data),
-            records=tuple(self.records),
-            predictions=perfect,
-        )
+        run = self._run(self.out, self._manifest(0, 0.0), perfect)
         if select(run, recipe.selection.profile)[0] is None:
             raise self._undefined()
 
@@ -167,7 +161,7 @@ class GenerativeValidation:
         return Manifest(
             name=f"{recipe.name} step {step}",
             dataset=str(self.data),
-            dataset_hash=load_info(self.data).content_hash,
+            dataset_hash=self.info.content_hash,
             split=self.split,
             records=len(self.records),
             engine="hf",
@@ -176,15 +170,16 @@ class GenerativeValidation:
             timing={"seconds": round(seconds, 2)},
         )
 
-    def _load(self, folder: Path) -> LoadedRun:
+    def _run(self, folder: Path, manifest: Manifest, predictions: tuple[Prediction, ...]) -> LoadedRun:
+        """Predictions of the validation records as the scorers take them."""
         return LoadedRun(
-            name=folder.name,
+            name=manifest.name,
             folder=folder,
             data=self.data,
-            manifest=read_manifest(folder),
-            info=load_info(self.data),
+            manifest=manifest,
+            info=self.info,
             records=tuple(self.records),
-            predictions=join(self.records, read_predictions(folder), where=folder / PREDICTIONS),
+            predictions=predictions,
         )
 
 
