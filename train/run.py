@@ -161,7 +161,9 @@ def _facts(prepared: Prepared, state: TrainerState, seconds: float) -> dict[str,
         "image_tokens": sum(length.images for length in prepared.train.lengths),
         "steps": state.global_step,
         "loss": losses[-1] if losses else None,
-        "best_validation_loss": state.best_metric,
+        "best_validation_loss": min(
+            (entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry), default=None
+        ),
         "best_checkpoint": Path(state.best_model_checkpoint or "").name or None,
         "parameters": sum(total for _, total in prepared.parameters.values()),
         "trainable_parameters": sum(trainable for trainable, _ in prepared.parameters.values()),

@@ -52,6 +52,8 @@ def test_answers_are_scored_at_every_validation(scored, phantom_data):
     _, out = scored
     entries = [entry for entry in history(out) if "eval_score" in entry]
     assert [entry["step"] for entry in entries] == [1, 2, 3]
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["best_validation_loss"] == min(entry["eval_loss"] for entry in entries)  # not the best score
     for entry in entries:
         assert {"eval_loss", "eval_vqa/balanced_accuracy", "eval_grounding/iou_at_0.5"} <= entry.keys()
         rows = read_predictions(out / "validation" / f"step-{entry['step']:06d}")
