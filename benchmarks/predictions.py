@@ -109,6 +109,13 @@ def read_manifest(folder: Path) -> Manifest:
         DataError: The folder or file is missing or not a manifest.
     """
     path = folder / MANIFEST
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {folder}", fix="give a prediction folder: `python -m infer` prints its path")
+    if (folder / "model").is_dir() or (folder / "recipe.yaml").is_file():
+        raise DataError(
+            f"{folder} holds a model, not its predictions",
+            fix=f"predict first: `python -m infer {folder} --data DATASET --split test`, then score what it writes",
+        )
     if not path.is_file():
         raise DataError(
             f"{folder} is not a finished prediction folder: {MANIFEST} is missing",

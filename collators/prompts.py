@@ -84,15 +84,9 @@ def load_template(prompt: Prompt) -> Template:
     """The template a recipe names: a built-in one, or the user's file.
 
     Raises:
-        RecipeError: Unknown name, missing or malformed file, unknown field in braces.
+        RecipeError: Missing or malformed file, unknown field in braces.
     """
     if prompt.file is None:
-        if prompt.template not in BUILT_IN:
-            raise RecipeError(
-                f"unknown prompt template {prompt.template!r}",
-                where="prompt.template",
-                fix=f"choose one of {', '.join(BUILT_IN)}, or give prompt.file",
-            )
         return BUILT_IN[prompt.template]
     path = Path(prompt.file)
     if not path.is_file():

@@ -139,8 +139,8 @@ def _out(arguments: argparse.Namespace, weights: str | None) -> Path:
 
 
 def _ask(arguments: argparse.Namespace) -> int:
-    from infer.ask import ask
-    from infer.load import load_system
+    from infer.ask import ask, check_task
+    from infer.load import Loader, describe
 
     if arguments.data is not None or arguments.control is not None:
         raise UserError("--image asks one question, --data and --control predict a split", fix="drop one of the two")
@@ -148,13 +148,15 @@ def _ask(arguments: argparse.Namespace) -> int:
         raise UserError("one question needs weights, --image, --question and a task", fix="add what is missing")
     if len(arguments.weights) > 1:
         raise UserError(f"one question goes to one run, not to {len(arguments.weights)}", fix="name one run")
-    system = load_system(
+    described = describe(
         arguments.weights[0],
         recipe_path=arguments.recipe,
         overrides=arguments.overrides,
         allow_mismatch=arguments.allow_encoder_mismatch,
     )
-    views = arguments.view or _guessed_views(system.recipe.codec, len(arguments.image))
+    check_task(described.recipe.codec, arguments.task)
+    views = arguments.view or _guessed_views(described.recipe.codec, len(arguments.image))
+    system = Loader().load(described)
     row, picture = ask(system, arguments.image, arguments.question, task=arguments.task, views=views)
     print(row.text if row.text is not None else f"failed: {row.error}")
     if row.invalid:

@@ -13,6 +13,7 @@ from benchmarks.draw import draw_record
 from benchmarks.images import open_image
 from benchmarks.predictions import Prediction
 from benchmarks.schema import Answer, Record, Source
+from collators.codecs.registry import get_codec
 from infer.load import System
 from infer.predict import to_row
 from recipes.errors import UserError
@@ -27,6 +28,17 @@ class GivenImages:
     def __call__(self, image: schema.Image, where: str) -> PILImage.Image:  # noqa: ARG002 - the protocol's arguments
         """The picture of that name."""
         return self.pictures[image.path]
+
+
+def check_task(codec: str, task: str) -> None:
+    """Refuses a task that the answer form does not know: whatever the model said, it could not be read.
+
+    Raises:
+        UserError: It does not; names those that it knows.
+    """
+    tasks = get_codec(codec).tasks
+    if tasks is not None and task not in tasks:
+        raise UserError(f"codec {codec} has no task {task!r}", where="--task", fix=f"its tasks are {', '.join(tasks)}")
 
 
 def ask(

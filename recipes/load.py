@@ -132,6 +132,11 @@ def _describe(error: ErrorDetails) -> str:
     path = [str(part) for part in error["loc"]]
     dotted = ".".join(path) or "recipe"
     if error["type"] == "extra_forbidden":
+        elsewhere = [f"{section}.{path[-1]}" for section in _keys([]) if path[-1] in _keys([section])]
+        if elsewhere:
+            return f"{dotted}: unknown key; it belongs into a section: {' or '.join(elsewhere)}"
+        if len(path) > 1 and path[-1] in _keys([]):
+            return f"{dotted}: unknown key; it belongs to the top: {path[-1]}"
         valid = _keys(path[:-1])
         near = difflib.get_close_matches(path[-1], valid, n=1, cutoff=0.4)
         return f"{dotted}: unknown key; " + (

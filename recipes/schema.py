@@ -13,6 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+# The names are written here and not asked of the packages that hold them: those import this one. A test compares.
+TemplateName = Literal["scintiground", "scintiground_class_first", "scintiground_short", "plain", "choices"]
+CodecName = Literal[
+    "scintiground_json", "scintiground_class_first", "scintiground_tags", "scintiground_old_json", "plain"
+]
 FreezeGroup = Literal["vision", "projector", "language", "embeddings", "head"]
 Role = Literal["attention", "mlp"]
 
@@ -43,11 +48,11 @@ class Prompt(Section):
     """How a record becomes messages.
 
     Attributes:
-        template: Name of a built-in template (`scintiground`, `plain`).
+        template: Name of a built-in template.
         file: A YAML file of your own with the keys of a template; its hash enters the fingerprint.
     """
 
-    template: str = "plain"
+    template: TemplateName = "plain"
     file: str | None = None
 
 
@@ -237,7 +242,7 @@ class Recipe(Section):
 
     Attributes:
         name: Names the output folder and the row in tables.
-        codec: Form of the answer text (`scintiground_json`, `scintiground_tags`, `plain`, ...).
+        codec: Form of the answer text.
         freeze: Groups of base weights that are not trained; LoRA freezes all base weights by itself.
     """
 
@@ -245,7 +250,7 @@ class Recipe(Section):
     data: Data
     prompt: Prompt = Prompt()
     images: Images = Images()
-    codec: str
+    codec: CodecName
     model: Model
     adapter: Adapter
     freeze: tuple[FreezeGroup, ...] = ()

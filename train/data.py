@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 from torch.utils.data import Subset
 from tqdm import tqdm
@@ -39,6 +40,17 @@ class Measured:
     def supervised(self) -> int:
         """Tokens that carry loss in one pass."""
         return sum(length.target for length in self.lengths)
+
+    @property
+    def per_sample(self) -> dict[str, dict[str, float]]:
+        """Fewest, mean and most tokens that carry loss in a sample, by task: a wrong target mask shows here first."""
+        tasks: dict[str, list[int]] = {}
+        for sample in self.samples:
+            tasks.setdefault(sample.task, []).append(sample.target)
+        return {
+            task: {"min": min(counts), "mean": round(mean(counts), 2), "max": max(counts)}
+            for task, counts in sorted(tasks.items())
+        }
 
 
 def load_measured(recipe: Recipe, split: str, collator: Qwen3VLCollator, *, limit: int | None, quiet: bool) -> Measured:

@@ -44,9 +44,15 @@ class ClosedForm:
 
 
 class Codec(Protocol):
-    """Turns answers into text and back."""
+    """Turns answers into text and back.
+
+    Attributes:
+        name: As recipes name it.
+        tasks: The tasks that it has a form for; `None` for any.
+    """
 
     name: str
+    tasks: tuple[str, ...] | None
 
     def encode(self, answer: Answer, ask: Ask) -> str:
         """Writes the answer as the text to learn.

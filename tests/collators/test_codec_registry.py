@@ -1,5 +1,7 @@
 """The table of codecs, the plain codec and the location numbers."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,14 +9,19 @@ from hypothesis import strategies as st
 from benchmarks.schema import Answer, Ask, Image
 from collators.codecs.base import CodecError, Invalid
 from collators.codecs.location import box_to_grid, grid_to_text, text_to_grid, to_grid
-from collators.codecs.registry import get_codec
+from collators.codecs.registry import _CODECS, get_codec
 from recipes.errors import UserError
+from recipes.schema import CodecName
 
 NAMES = ("scintiground_json", "scintiground_class_first", "scintiground_tags", "scintiground_old_json", "plain")
 PLAIN = get_codec("plain")
 IMAGE = Image(path="a.png", width=9, height=9)
 OPEN = Ask(task="vqa", images=(IMAGE,), question="What?")
 CLOSED = Ask(task="vqa", images=(IMAGE,), question="Hot?", choices=("Yes", "No"))
+
+
+def test_recipes_know_every_codec_and_no_other():
+    assert set(get_args(CodecName)) == set(NAMES) == set(_CODECS)
 
 
 @pytest.mark.parametrize("name", NAMES)

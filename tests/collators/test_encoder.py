@@ -161,11 +161,6 @@ def test_a_codec_that_cannot_express_the_task_says_so(make_recipe):
     assert "task vqa" in raised.value.where
 
 
-def test_an_unknown_codec_is_refused(make_recipe):
-    with pytest.raises(UserError, match="did you mean scintiground_json"):
-        encoder_of(make_recipe("codec=scintiground_jsn"))
-
-
 @pytest.mark.parametrize("part", ["system", "user"])
 def test_a_prompt_file_with_a_control_token_is_refused(make_recipe, tmp_path, part):
     path = tmp_path / "mine.yaml"

@@ -106,4 +106,13 @@ def test_names_are_unique(tmp_path, data, records):
 
 def test_unfinished_folder_says_how_to_continue(tmp_path):
     with pytest.raises(DataError, match="is not a finished prediction folder"):
+        load_runs([tmp_path])
+
+
+def test_other_folders_are_named_for_what_they_are(tmp_path):
+    with pytest.raises(DataError, match="there is no folder"):
         load_runs([tmp_path / "nowhere"])
+    (tmp_path / "model").mkdir()
+    with pytest.raises(DataError, match="holds a model, not its predictions") as raised:
+        load_runs([tmp_path])
+    assert f"python -m infer {tmp_path}" in raised.value.fix

@@ -194,6 +194,10 @@ CASES = {
     "no question": (["MODEL", "--image", "SCAN"], "one question needs weights, --image, --question and a task"),
     "blank question": (["MODEL", "--image", "SCAN", "--question", " "], "one question needs"),
     "blank task": (["MODEL", "--image", "SCAN", "--question", "Hot?", "--task", ""], "one question needs"),
+    "unknown task": (
+        ["MODEL", "--image", "SCAN", "--view", "ANT", "--question", "Hot?", "--task", "vqaa"],
+        "codec scintiground_json has no task 'vqaa'",
+    ),
     "question without weights": (["--image", "SCAN", "--question", "Hot?"], "one question needs"),
     "image and data": (["MODEL", "--image", "SCAN", "--question", "Hot?", "--data", "DATA"], "drop one of the two"),
     "image and control": (

@@ -356,7 +356,11 @@ def test_peak_and_free_memory_of_this_process():
         run_flops=1.0,
         advice=(),
     )
-    assert compare_peak(estimate, 3 * GIB) == "peak memory of a process: 3.00 GiB measured, 2.00 GiB estimated (cpu)"
+    line = compare_peak(estimate, 3 * GIB)
+    assert line.startswith("peak memory of a process on cpu: 3.00 GiB measured (all that it grew by")
+    assert "2.00 GiB estimated (the model's part)" in line
+    on_gpu = compare_peak(dataclasses.replace(estimate, device="cuda"), 3 * GIB)
+    assert on_gpu == "peak memory of a process on cuda: 3.00 GiB measured, 2.00 GiB estimated"
 
 
 def test_nf4_costs_little_more_than_half_a_byte():

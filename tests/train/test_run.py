@@ -85,7 +85,12 @@ def test_manifest_tells_the_run(finished, phantom_data):
     assert manifest["dataset_hash"] == load_info(phantom_data).content_hash
     assert manifest["steps"] == 5
     assert manifest["recipe"] == recipe.model_dump(mode="json")
-    assert manifest["supervised_tokens"] > 0
+    counts = manifest["supervised_tokens_per_sample"]
+    records = list(read_records(phantom_data, "train"))
+    assert set(counts) == {record.task for record in records}
+    assert all(1 < task["min"] <= task["mean"] <= task["max"] for task in counts.values())
+    total = sum(task["mean"] * sum(record.task == name for record in records) for name, task in counts.items())
+    assert manifest["supervised_tokens"] == pytest.approx(total, abs=0.01 * len(records))
     assert 0 < manifest["trainable_parameters"] < manifest["parameters"]
     history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in history if "loss" in entry] == [1, 2, 3, 4, 5]
