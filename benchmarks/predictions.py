@@ -110,7 +110,9 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     if not folder.is_dir():
-        raise DataError(f"there is no folder {folder}", fix="give a prediction folder: `python -m infer` prints its path")
+        raise DataError(
+            f"there is no folder {folder}", fix="give a prediction folder: `python -m infer` prints its path"
+        )
     if (folder / "model").is_dir() or (folder / "recipe.yaml").is_file():
         raise DataError(
             f"{folder} holds a model, not its predictions",

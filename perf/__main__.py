@@ -2,6 +2,7 @@
 
 score    scoring of 38,469 rows in both profiles, on one core
 heads    cross-entropy with logits at every position, and at supervised positions only
+batching answers given alone and in batches, in float32 and in bfloat16
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 
 from perf.heads import COMPARE, SIDES, HeadSize, run_heads
 from recipes.errors import run_command
@@ -27,6 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for field in fields(HeadSize):
         heads.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
     heads.add_argument("--rounds", type=int, default=3, help="measurements of each side; default: 3")
+    batching = commands.add_parser("batching", help="answers given alone and in batches, in 32 and in 16 bits")
+    batching.add_argument("weights", metavar="RUN_OR_MODEL", help="run folder, model folder or hub name")
+    batching.add_argument("--data", type=Path, required=True, help="prepared dataset")
+    batching.add_argument("--split", default="test", choices=("train", "val", "test"), help="default: test")
+    batching.add_argument("--recipe", help="recipe, if there is none beside the weights")
+    batching.add_argument("--limit", type=_positive, default=200, metavar="N", help="questions; default: 200")
+    batching.add_argument("--batch", type=_positive, default=8, metavar="N", help="questions per batch; default: 8")
     # How `heads` starts its own processes.
     heads.add_argument("--side", choices=(*SIDES, COMPARE), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -37,9 +46,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from perf.score import run_score
 
         run_score(rows=options.rows, resamples=options.resamples)
+    elif options.command == "batching":
+        from perf.batching import run_batching
+
+        run_batching(
+            options.weights,
+            options.data,
+            split=options.split,
+            recipe=options.recipe,
+            limit=options.limit,
+            batch=options.batch,
+        )
     else:
         _heads(options)
     return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not positive")
+    return number
 
 
 def _heads(options: argparse.Namespace) -> None:

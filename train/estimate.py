@@ -84,7 +84,11 @@ def _amount(count: int) -> str:
 
 def compare_peak(estimate: Estimate, peak: int) -> str:
     """One line for the end of a run: the measured peak beside the estimate, in bytes."""
-    parts = (" (all that it grew by, libraries and data too)", " (the model's part)") if estimate.device == "cpu" else ("", "")
+    parts = (
+        (" (all that it grew by, libraries and data too)", " (the model's part)")
+        if estimate.device == "cpu"
+        else ("", "")
+    )
     return (
         f"peak memory of a process on {estimate.device}: {_amount(peak).strip()} measured{parts[0]}, "
         f"{_amount(estimate.total).strip()} estimated{parts[1]}"

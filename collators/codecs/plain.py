@@ -11,7 +11,7 @@ class Plain:
     """Writes the sentence, or the class where there is no sentence."""
 
     name = "plain"
-    tasks = None
+    tasks: tuple[str, ...] | None = None
 
     def encode(self, answer: Answer, ask: Ask) -> str:
         """The sentence, else the label.

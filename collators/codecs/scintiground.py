@@ -52,7 +52,7 @@ class ScintigroundJson(_ClassMember):
     """The release's multitask JSON: compact, ASCII, the task named first, integer pixels."""
 
     name = "scintiground_json"
-    tasks = TASKS
+    tasks: tuple[str, ...] | None = TASKS
 
     def encode(self, answer: Answer, ask: Ask) -> str:
         """Writes the target text, byte for byte as in the release.
@@ -71,7 +71,7 @@ class ScintigroundOldJson(_ClassMember):
     """The older JSON, without the task; fractions of a pixel are allowed."""
 
     name = "scintiground_old_json"
-    tasks = TASKS
+    tasks: tuple[str, ...] | None = TASKS
 
     def encode(self, answer: Answer, ask: Ask) -> str:
         """Writes the text.
@@ -90,7 +90,7 @@ class ScintigroundTags:
     """The older tags, for the two tasks with boxes; fractions of a pixel are allowed."""
 
     name = "scintiground_tags"
-    tasks = BOX_TASKS
+    tasks: tuple[str, ...] | None = BOX_TASKS
 
     def encode(self, answer: Answer, ask: Ask) -> str:
         """Writes the text.
@@ -113,7 +113,7 @@ class ScintigroundTags:
 
     def decode(self, text: object, ask: Ask) -> Answer | Invalid:
         """Reads the tags and applies the gate without its task check; never raises."""
-        if ask.task not in self.tasks:
+        if ask.task not in BOX_TASKS:
             return Invalid("unsupported_task")
         return _decode(load_tags(text, ask.task), ask, with_task=False, whole_pixels=False)
 
