@@ -20,15 +20,8 @@ from eval.probability_metrics import compare_probabilities, measure_probabilitie
 from eval.published import score_published
 from eval.published_rows import OFFICIAL_TEST_COUNTS, published_rows
 from eval.run import LoadedRun
-from eval.schema import (
-    ClassCount,
-    Comparison,
-    DatasetSummary,
-    EvalResult,
-    ManifestSummary,
-    RowError,
-    System,
-)
+from eval.schema import ClassCount, Comparison, DatasetSummary, EvalResult, ManifestSummary, System
+from eval.schema_scores import RowError
 from eval.scorer import Scorer, get_scorer
 from eval.tally import confusion, histogram, invalid_counts
 from eval.threshold_effect import thresholds

@@ -21,7 +21,7 @@ from benchmarks.schema import Answer, Record
 from collators.codecs.base import Codec
 from eval.boxes import match_boxes
 from eval.corrected.tolerant import read_tolerantly
-from eval.schema import RowResult
+from eval.schema_scores import RowResult
 from eval.scorer import ScoredRows
 
 # Strata with more values than this (an id, a file name) are not strata.

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from benchmarks.schema import Record
 from eval.intervals import Array, bound, draw_groups, or_none, percentile_interval, two_sided_p
 from eval.metrics import HEADLINE, Mask, counted, formulas, group_sums, row_columns, undefined_note
-from eval.schema import Comparison, Metric, RowResult, StratumMetric, System
+from eval.schema import Comparison, System
+from eval.schema_scores import Metric, RowResult, StratumMetric
 from eval.scorer import ScoredRows
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.intervals import Array, GroupSums, Totals, ratio, sum_by_group
-from eval.schema import RowResult
+from eval.schema_scores import RowResult
 
 Formula = Callable[[Totals], Array]
 Mask = NDArray[np.bool_]

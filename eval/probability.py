@@ -17,8 +17,8 @@ from benchmarks.errors import DataError
 from benchmarks.predictions import PREDICTIONS, Prediction
 from eval.probability_metrics import reliability
 from eval.run import LoadedRun
-from eval.schema import INVALID, RowResult
 from eval.schema_probability import MissingScores, Probability
+from eval.schema_scores import INVALID, RowResult
 from eval.scorer import Scorer
 
 Pair = tuple[str, str]

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from eval.intervals import Array, bound, or_none, percentile_interval, ratio, sum_by_group
 from eval.measure import Sample, paired
-from eval.schema import Comparison, Metric, RowResult, System
+from eval.schema import Comparison, System
 from eval.schema_probability import ReliabilityBin
+from eval.schema_scores import Metric, RowResult
 
 METRICS = ("auroc", "average_precision", "brier", "ece")
 BINS = 15

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from eval.schema import RowResult, System
+from eval.schema import System
+from eval.schema_scores import RowResult
 
 Verdict = Literal["right", "wrong", "invalid", "error", "not scored"]
 VERDICTS: tuple[Verdict, ...] = ("right", "wrong", "invalid", "error", "not scored")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from eval.intervals import Array
 from eval.report_figures import Point
 from eval.report_format import number
-from eval.schema import RowResult
 from eval.schema_probability import Probability, Threshold
+from eval.schema_scores import RowResult
 
 SIDE, LEFT, TOP = 220, 48, 12
 WIDTH, HEIGHT = LEFT + SIDE + 14, TOP + SIDE + 42

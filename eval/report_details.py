@@ -8,8 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from eval.report_tables import CORRECTED_COLUMNS, Cell, published_cell
-from eval.schema import Comparison, Metric, System
+from eval.schema import Comparison, System
 from eval.schema_probability import ThresholdChange
+from eval.schema_scores import Metric
 
 
 def task_metrics(system: System, task: str) -> list[Metric]:

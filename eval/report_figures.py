@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eval.report_history import History
-from eval.schema import IouHistogram
+from eval.schema_scores import IouHistogram
 
 Point = tuple[float, float]
 WIDTH, HEIGHT = 640, 250

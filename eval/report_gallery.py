@@ -14,7 +14,8 @@ from eval.report_cases import VERDICTS, Verdict, choose_cases, verdict
 from eval.report_format import number
 from eval.report_pictures import Picture, PictureStore
 from eval.run import LoadedRun
-from eval.schema import RowResult, System
+from eval.schema import System
+from eval.schema_scores import RowResult
 
 MAX_CASES = 120
 # Of a record with more images (the slices of a volume), those with boxes are shown first.

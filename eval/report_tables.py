@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eval.schema import EvalResult, Metric, PublishedRow, System
+from eval.schema import EvalResult, PublishedRow, System
+from eval.schema_scores import Metric
 
 # Column -> names under which the published scorer or its table may have it.
 PUBLISHED_COLUMNS: Mapping[str, tuple[str, ...]] = {

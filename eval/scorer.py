@@ -9,7 +9,7 @@ from typing import Protocol
 from benchmarks.predictions import Prediction
 from benchmarks.schema import Record
 from collators.codecs.base import Codec
-from eval.schema import RowResult
+from eval.schema_scores import RowResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

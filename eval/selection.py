@@ -6,7 +6,7 @@ from eval.evaluate import Profile, evaluate
 from eval.metrics import HEADLINE
 from eval.published import selection_score
 from eval.run import LoadedRun
-from eval.schema import Metric
+from eval.schema_scores import Metric
 
 # scintiground.md, section 5, "Checkpoint choice"; names of the corrected profile.
 _TERMS = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.schema import ClassCount, Comparison, EvalResult, Metric, System
+from eval.schema import ClassCount, Comparison, EvalResult, System
+from eval.schema_scores import Metric
 from eval.table_format import NAMES, NOT_DEFINED, aligned, metric_cell, number, signed, system_label
 from eval.table_probability import probability_tables, threshold_tables
 

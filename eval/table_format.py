@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from eval.schema import Metric, System
+from eval.schema import System
+from eval.schema_scores import Metric
 
 NOT_DEFINED = "n.d."
 NAMES = {

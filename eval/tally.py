@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from eval.schema import INVALID, Confusion, InvalidCount, IouHistogram, RowResult
+from eval.schema_scores import INVALID, Confusion, InvalidCount, IouHistogram, RowResult
 
 BINS = 20
 OTHER = "other"

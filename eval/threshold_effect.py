@@ -20,8 +20,8 @@ from eval.measure import Sample, differences, interval_metrics
 from eval.metrics import row_columns
 from eval.probability import Pair, attach_probabilities
 from eval.run import LoadedRun
-from eval.schema import RowResult
 from eval.schema_probability import Threshold, ThresholdChange
+from eval.schema_scores import RowResult
 from eval.scorer import Scorer
 from eval.threshold import choose_threshold
 

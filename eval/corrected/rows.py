@@ -14,7 +14,7 @@ from benchmarks.predictions import Prediction
 from benchmarks.schema import Answer, Box, Record
 from benchmarks.scintiground_text import BOX_TASKS, CLASS_WORDS, TASKS
 from eval.boxes import iou
-from eval.schema import RowResult
+from eval.schema_scores import RowResult
 
 STRICT_IOU = 0.5
 

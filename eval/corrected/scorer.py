@@ -12,7 +12,7 @@ from benchmarks.scintiground_text import CLASS_WORDS
 from collators.codecs.base import Codec
 from eval.corrected.rows import check_record, score_row
 from eval.corrected.tolerant import read_tolerantly
-from eval.schema import RowResult
+from eval.schema_scores import RowResult
 from eval.scorer import ScoredRows
 
 STRATA = ("view_scope", "region_level", "region", "label_conflict")

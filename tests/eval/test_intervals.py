@@ -7,7 +7,8 @@ import pytest
 
 from eval.intervals import draw_groups, percentile_interval, ratio, two_sided_p
 from eval.measure import compare, make_sample, measure, measure_strata
-from eval.schema import ManifestSummary, RowResult, System
+from eval.schema import ManifestSummary, System
+from eval.schema_scores import RowResult
 from eval.scorer import ScoredRows
 from tests.eval.cases import record
 

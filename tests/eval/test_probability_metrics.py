@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eval.intervals import draw_groups
 from eval.measure import make_sample
 from eval.probability_metrics import BINS, Scored, compare_probabilities, measure_probabilities, reliability
-from eval.schema import RowResult
+from eval.schema_scores import RowResult
 from tests.eval.cases import record
 from tests.eval.test_intervals import as_system
 

@@ -25,7 +25,8 @@ from eval.report_history import find_history, read_history
 from eval.report_pictures import MAX_SIDE, PictureStore, data_uri
 from eval.report_tables import headline_tables
 from eval.run import load_runs
-from eval.schema import Comparison, IouHistogram, RowResult, System
+from eval.schema import Comparison, System
+from eval.schema_scores import IouHistogram, RowResult
 from eval.tally import histogram
 from tests.eval.cases import perfect, predict, record, text_for, write_data, write_run
 from tests.eval.pages import Page, check_safe

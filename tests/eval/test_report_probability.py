@@ -15,8 +15,8 @@ from eval.report import render_report
 from eval.report_curves import HEIGHT, LEFT, SIDE, TOP, WIDTH, charts, place
 from eval.report_probability import probability_tables, task_charts
 from eval.run import load_runs
-from eval.schema import RowResult
 from eval.schema_probability import Probability
+from eval.schema_scores import RowResult
 from eval.threshold_match import match_validation
 from tests.eval.cases import write_run
 from tests.eval.pages import Page, check_safe
