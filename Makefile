@@ -13,6 +13,7 @@ help:
 	@echo "make demo-scan  the demo's model on a real bone scan (after make demo)"
 	@echo "make test       the tests that every change must pass (under 10 minutes)"
 	@echo "make test-slow  long tests: kill -9, three demo seeds, Chromium, the wheel"
+	@echo "make install    the virtual environment alone (the others call it)"
 	@echo "make check      ruff, ruff format, mypy"
 	@echo "make minority   one abnormal answer in ten: the papers' training and ours, three seeds (about 20 minutes)"
 	@echo "make demo-base  trains the demo's base weights again (about 15 minutes)"

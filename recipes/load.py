@@ -21,7 +21,10 @@ _NO_RECIPES = ("accelerate", "deepspeed", "slurm")
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice: the later one would win unseen."""
+    """Safe YAML that refuses a key given twice (the later one would win unseen) and reads `yes` and `no` as words.
+
+    YAML 1.1 takes these for truth values; here they are the classes of closed questions.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
         seen: set[Hashable] = set()
@@ -31,6 +34,13 @@ class _StrictLoader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"key {key!r} occurs twice", problem_mark=key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+# PyYAML stores the patterns by first letter.
+_StrictLoader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if letter in "tTfF" or tag != "tag:yaml.org,2002:bool"]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
@@ -78,7 +88,7 @@ def shipped() -> list[str]:
 def parse_recipe(text: str, overrides: Sequence[str] = (), *, where: str = "recipe") -> Recipe:
     """Validates recipe text; see `load_recipe`."""
     try:
-        data = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a subclass of SafeLoader
+        data = _load_yaml(text)
     except yaml.YAMLError as error:
         raise RecipeError(f"not YAML: {error}", where=where, fix="mend the named line") from error
     if not isinstance(data, dict):
@@ -109,6 +119,10 @@ def dump_recipe(recipe: Recipe) -> str:
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
 
 
+def _load_yaml(text: str) -> Any:  # noqa: ANN401 - YAML has no narrower type
+    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a subclass of SafeLoader
+
+
 def _apply(data: dict[str, Any], override: str) -> str | None:
     """Writes one override into `data`; returns the mistake, if it is one."""
     dotted, separator, value = override.partition("=")
@@ -121,7 +135,7 @@ def _apply(data: dict[str, Any], override: str) -> str | None:
         if not isinstance(target, dict):
             return f"override {override!r}: {section} is not a section"
     try:
-        target[key] = yaml.safe_load(value)
+        target[key] = _load_yaml(value)
     except yaml.YAMLError:
         return f"override {override!r}: the value is not YAML"
     return None

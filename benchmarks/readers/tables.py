@@ -94,6 +94,8 @@ def _csv_rows(text: str, path: Path) -> tuple[list[str], Rows]:
         header = [name.strip() for name in next(reader, [])]
     except csv.Error as error:
         raise DataError(f"not CSV: {error}", where=f"{path}, header", fix=_FIX_CSV) from error
+    if len(header) == 1 and header[0].count(";") > 1:
+        raise DataError(f"the columns are separated by semicolons: {header[0]}", where=f"{path}, header", fix=_FIX_CSV)
     if not any(header):
         raise DataError("the file is empty", where=str(path), fix="the first row names the columns")
     return header, _csv_body(reader, header, path)

@@ -193,7 +193,7 @@ FILE_FAULTS = {
     "unknown column": ("rows.csv", b"image,question\n", "unknown column 'image', did you mean 'images'?"),
     "column missing": ("rows.csv", b"images,answer\n", "column 'question' is missing"),
     "column twice": ("rows.csv", b"images,question,question\n", "column 'question' occurs twice"),
-    "semicolons": ("rows.csv", b"images;question;answer\n", "unknown column 'images;question;answer'"),
+    "semicolons": ("rows.csv", b"images;question;answer\n", "separated by semicolons: images;question;answer"),
     "empty": ("rows.csv", b"", "the file is empty"),
     "Latin-1": ("rows.csv", "images,question\na.png,Größe?\n".encode("latin-1"), "not UTF-8: byte 24 is 0xf6"),
     "another kind of file": ("rows.xlsx", b"", "not a .jsonl or .csv file"),

@@ -75,6 +75,18 @@ def test_contradictions_are_refused(override, part):
         assert part in message(MINIMAL, override)
 
 
+@pytest.mark.parametrize("place", ["file", "override"])
+def test_yes_and_no_are_words(place):
+    """Both stay classes, and truth values stay truth values; dumped and read again too."""
+    weights, switch = "{yes: 4, no: 1, off: 2, Abnormal: 3}", "group_by_length: true"
+    text = MINIMAL.replace("size: 1", f"size: 1, class_weights: {weights}, {switch}") if place == "file" else MINIMAL
+    overrides = [f"batch.class_weights={weights}", "batch.group_by_length=true"] if place == "override" else []
+    batch = parse_recipe(text, overrides).batch
+    assert batch.class_weights == {"yes": 4, "no": 1, "off": 2, "Abnormal": 3}
+    assert batch.group_by_length is True
+    assert parse_recipe(dump_recipe(parse_recipe(text, overrides))).batch == batch
+
+
 def test_four_bit_bases_cannot_be_trained_in_full():
     said = message(MINIMAL, "adapter.kind=full", "model.quantization=nf4")
     assert "cannot be trained in full" in said
