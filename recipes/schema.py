@@ -138,6 +138,8 @@ class Batch(Section):
         sampler: `shuffle` shows every sample once per epoch; `balanced` shows the strata of `balance` equally often
             within each task, in as many samples per epoch.
         balance: What `sampler: balanced` balances: `label`, or a key of the records' strata.
+        balance_within: Keys of strata whose values are balanced apart, each keeping its share: where questions about
+            the whole body are mostly answered yes and others mostly no, the wording else tells the answer.
         class_weights: Weight of a record's loss by the label of its answer; 1 for labels that are not named.
         max_length: Longest sample in tokens, images included; `null` sets no limit.
         max_target_tokens: Longest target in tokens; a longer one is an error.
@@ -152,6 +154,7 @@ class Batch(Section):
     group_by_length: bool = False
     sampler: Literal["shuffle", "balanced"] = "shuffle"
     balance: str = "label"
+    balance_within: tuple[str, ...] = ()
     class_weights: dict[str, Annotated[float, Field(gt=0)]] = {}
     max_length: Positive | None = None
     max_target_tokens: Positive | None = None

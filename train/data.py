@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -88,18 +88,26 @@ def _sample(recipe: Recipe, record: Record, length: Length) -> Sample:
     """What the plan needs of a record.
 
     Raises:
-        DataError: `batch.balance` names a stratum that the record does not have.
+        DataError: The sampler is to balance a stratum that the record does not have.
     """
     batch, label = recipe.batch, record.target.label
-    stratum = label if batch.balance == "label" else record.strata.get(batch.balance)
-    if batch.sampler == "balanced" and batch.balance != "label" and stratum is None:
-        raise DataError(
-            f"the record has no stratum {batch.balance!r}; it has {', '.join(record.strata) or 'none'}",
-            where=f"record {record.id} ({record.source.file} row {record.source.row})",
-            fix="name another one as batch.balance, or `label`",
-        )
     weight = batch.class_weights.get(label, 1.0) if label is not None else 1.0
-    return Sample(tokens=length.total, target=length.target, weight=weight, stratum=stratum, task=record.task)
+    sample = Sample(tokens=length.total, target=length.target, weight=weight, task=record.task)
+    if batch.sampler != "balanced":
+        return sample
+    block = (record.task, *(_stratum(record, key, "balance_within") for key in batch.balance_within))
+    stratum = label if batch.balance == "label" else _stratum(record, batch.balance, "balance")
+    return replace(sample, stratum=stratum, block=block)
+
+
+def _stratum(record: Record, key: str, option: str) -> str:
+    if key not in record.strata:
+        raise DataError(
+            f"the record has no stratum {key!r}; it has {', '.join(record.strata) or 'none'}",
+            where=f"record {record.id} ({record.source.file} row {record.source.row})",
+            fix=f"name another one as batch.{option}" + (", or `label`" if option == "balance" else ""),
+        )
+    return record.strata[key]
 
 
 def _check_pass(limit: int | None, record: Record, length: Length) -> None:

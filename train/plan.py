@@ -27,8 +27,9 @@ class Sample:
         tokens: All its tokens, images included.
         target: Its supervised tokens.
         weight: Weight of its loss.
-        stratum: What `batch.sampler: balanced` balances, within `task`; `None` is a class of its own.
+        stratum: What `batch.sampler: balanced` balances, within `block`; `None` is a class of its own.
         task: Task of the record.
+        block: Task and strata whose share of an epoch balancing keeps.
     """
 
     tokens: int
@@ -36,6 +37,7 @@ class Sample:
     weight: float = 1.0
     stratum: str | None = None
     task: str = ""
+    block: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +103,21 @@ class Plan:
         return order
 
     def _balanced(self, epoch: int) -> list[int]:
-        """As many samples as the split has, each task keeping its share, its strata equally often.
+        """As many samples as the split has, each block keeping its share, its strata equally often.
 
         A stratum is read through in shuffled rounds that continue over the epochs, so that a sample of a small
         one comes back only after all others, and a large one is used whole, over several epochs.
         """
         order: list[int] = []
-        for task in sorted({sample.task for sample in self.samples}):
+        for block in sorted({sample.block for sample in self.samples}):
             strata: dict[str | None, list[int]] = {}
             for position, sample in enumerate(self.samples):
-                if sample.task == task:
+                if sample.block == block:
                     strata.setdefault(sample.stratum, []).append(position)
             total = sum(map(len, strata.values()))
             for rank, name in enumerate(sorted(strata, key=str)):
                 share = total // len(strata) + (rank < total % len(strata))
-                order += self._rounds(strata[name], f"{task}:{name}", epoch * share, share)
+                order += self._rounds(strata[name], f"{':'.join(block)}:{name}", epoch * share, share)
         random.Random(f"mix:{self.seed}:{epoch}").shuffle(order)
         return order
 

@@ -130,14 +130,14 @@ def test_length_grouping_saves_padding():
 
 
 def test_balanced_shows_strata_equally_often_within_each_task():
-    samples = [Sample(tokens=1, target=1, stratum="yes" if i < 10 else "no", task="vqa") for i in range(100)]
-    samples += [Sample(tokens=1, target=1, task="grounding") for _ in range(40)]
+    samples = [Sample(tokens=1, target=1, stratum="yes" if i < 10 else "no", block=("vqa",)) for i in range(100)]
+    samples += [Sample(tokens=1, target=1, block=("grounding",)) for _ in range(40)]
     plan = Plan(samples, Batch(size=7, sampler="balanced"), seed=0, processes=1)
     seen: Counter[int] = Counter()
     for epoch in range(9):
         found = [i for step in plan.epoch(epoch) for i in shown(step)]
         seen.update(found)
-        kinds = Counter((samples[i].task, samples[i].stratum) for i in found)
+        kinds = Counter((*samples[i].block, samples[i].stratum) for i in found)
         assert kinds == {("vqa", "yes"): 50, ("vqa", "no"): 50, ("grounding", None): 40}
     # 450 draws from 10 and from 90: every sample of a stratum comes equally often, also across epochs.
     assert {seen[i] for i in range(10)} == {45}
