@@ -43,6 +43,18 @@ def test_recipes_and_files_exist():
         assert (ROOT / path).is_file(), path
 
 
+def test_messages_that_the_readme_quotes_are_those_of_the_code():
+    """Each quoted message of "When something goes wrong", numbers aside, is in the source of `train`."""
+    table = README.split("**When something goes wrong**")[1].split("\n- **")[0]
+    column = "\n".join(row.split("|")[2] for row in table.splitlines() if row.startswith("|"))
+    source = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "train").glob("*.py"))
+    quotes = re.findall(r"`([^`]+)`", column)
+    assert len(quotes) > 6
+    for quote in quotes:
+        words = max(re.split(r"checkpoint-N|\bN(?: MiB)?\b|\bnan\b", quote), key=len).strip()
+        assert words in source, quote
+
+
 def test_own_data_example_is_read(tmp_path):
     """The CSV of "Your own data in five steps" passes `prepare generic` as printed."""
     from PIL import Image
