@@ -15,7 +15,7 @@ help:
 	@echo "make test-slow  long tests: kill -9, three demo seeds, Chromium, the wheel"
 	@echo "make install    the virtual environment alone (the others call it)"
 	@echo "make check      ruff, ruff format, mypy"
-	@echo "make minority   one abnormal answer in ten: the papers' training and ours, three seeds (about 20 minutes)"
+	@echo "make minority   one abnormal answer in ten: the papers' training and ours, three seeds (about 35 minutes)"
 	@echo "make demo-base  trains the demo's base weights again (about 15 minutes)"
 
 # torch first and with pip: other resolvers fetch gigabytes (README, Install).
@@ -42,7 +42,7 @@ SEED := 0
 P    := $(DEMO)/predictions
 # Two processes of one thread each: two threads of one process wait for each other as soon as anything else runs.
 TWO  := OMP_NUM_THREADS=1 $(BIN)/accelerate launch --multi_gpu --num_processes 2 --num_machines 1 \
-  --mixed_precision no --dynamo_backend no -m train
+  --mixed_precision no --dynamo_backend no -m
 # Two predictions at a time, one thread each.
 ASK  := OMP_NUM_THREADS=1 $(BIN)/python -m infer --data $(DEMO)/data --split test
 
@@ -50,7 +50,7 @@ demo: $(STAMP)
 	rm -rf $(DEMO)
 	$(BIN)/python -m benchmarks phantom $(DEMO)/release --preset demo seed=$$((2 + $(SEED)))
 	$(BIN)/python -m benchmarks prepare scintiground $(DEMO)/release --out $(DEMO)/data
-	$(TWO) demo/lora data.dataset=$(DEMO)/data train.seed=$(SEED) --out $(DEMO)/lora
+	$(TWO) train demo/lora data.dataset=$(DEMO)/data train.seed=$(SEED) --out $(DEMO)/lora
 	$(ASK) $(DEMO)/lora --name tuned --out $(P)/tuned & first=$$!; \
 	$(ASK) models/demo_base --recipe demo/lora --name base --out $(P)/base && wait $$first
 	$(ASK) $(DEMO)/lora --control blank_image --out $(P)/blank_image & first=$$!; \
@@ -74,13 +74,13 @@ demo-base: $(STAMP)
 	$(BIN)/python -m benchmarks phantom $(BASE)/demo-release --preset demo
 	$(BIN)/python -m benchmarks prepare scintiground $(BASE)/demo-release --out $(BASE)/demo-data
 	$(BIN)/python -m models tiny $(BASE)/tiny --texts $(BASE)/data $(BASE)/demo-data --hidden 96 --layers 3
-	$(TWO) demo/base --out $(BASE)/run
+	$(TWO) train demo/base --out $(BASE)/run
 	$(BIN)/python -m models export $(BASE)/run/model models/demo_base --dtype bfloat16
 	cp $(BASE)/run/manifest.json models/demo_base/training.json
 	$(BIN)/python -m infer models/demo_base --data $(BASE)/data --name base --out $(BASE)/predictions
 	$(BIN)/python -m eval $(BASE)/predictions
 
-# One abnormal answer in ten: the papers' way of training and ours side by side, three seeds (about 20 minutes).
+# One abnormal answer in ten: the papers' way of training and ours side by side, three seeds (about 35 minutes).
 MINORITY := runs/minority
 
 minority: $(STAMP)
@@ -90,10 +90,9 @@ minority: $(STAMP)
 	  $(BIN)/python -m benchmarks phantom $$folder/release --preset minority seed=$$((10 + seed)) && \
 	  $(BIN)/python -m benchmarks prepare scintiground $$folder/release --out $$folder/data && \
 	  for recipe in ours paper; do \
-	    $(TWO) minority/$$recipe data.dataset=$$folder/data train.seed=$$seed --out $$folder/$$recipe && \
-	    OMP_NUM_THREADS=1 $(BIN)/python -m infer $$folder/$$recipe --data $$folder/data --split test \
-	      --out $$folder/predictions/$$recipe || exit 1; \
+	    $(TWO) train minority/$$recipe data.dataset=$$folder/data train.seed=$$seed --out $$folder/$$recipe || exit 1; \
 	  done; \
+	  $(TWO) infer $$folder/ours $$folder/paper --data $$folder/data --split test --out $$folder/predictions || exit 1; \
 	  $(BIN)/python -m eval $$folder/predictions/ours $$folder/predictions/paper \
 	    --json $(MINORITY)/result-$$seed.json --html $(MINORITY)/report-$$seed.html > $(MINORITY)/scores-$$seed.txt || exit 1; \
 	done

@@ -1,1 +1,1 @@
-"""The rare class: two recipes that differ in balancing only, and the comparison of their scores."""
+"""The rare class: two recipes that train in different ways, and the comparison of their scores."""

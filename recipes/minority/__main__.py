@@ -1,4 +1,4 @@
-"""`python -m recipes.minority RESULT.json...`: what balancing gives to the rare class, seed by seed.
+"""`python -m recipes.minority RESULT.json...`: what our training gives to the rare class, seed by seed.
 
 Each result file is what `python -m eval OURS PAPER --json` wrote for one seed; the first system is compared with the
 second. The claim: the paired patient-bootstrap interval of the difference in the rare class's F1 excludes zero.
