@@ -15,7 +15,7 @@ help:
 	@echo "make test-slow  long tests: kill -9, three demo seeds, Chromium, the wheel"
 	@echo "make install    the virtual environment alone (the others call it)"
 	@echo "make check      ruff, ruff format, mypy"
-	@echo "make minority   one abnormal answer in ten: the papers' training and ours, three seeds (about 35 minutes)"
+	@echo "make minority   one abnormal answer in ten: the papers' training and ours, three seeds (about 45 minutes)"
 	@echo "make demo-base  trains the demo's base weights again (about 15 minutes)"
 
 # torch first and with pip: other resolvers fetch gigabytes (README, Install).
@@ -80,7 +80,7 @@ demo-base: $(STAMP)
 	$(BIN)/python -m infer models/demo_base --data $(BASE)/data --name base --out $(BASE)/predictions
 	$(BIN)/python -m eval $(BASE)/predictions
 
-# One abnormal answer in ten: the papers' way of training and ours side by side, three seeds (about 35 minutes).
+# One abnormal answer in ten: the papers' way of training and ours side by side, three seeds (about 45 minutes).
 MINORITY := runs/minority
 
 minority: $(STAMP)
