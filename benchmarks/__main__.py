@@ -27,7 +27,7 @@ from benchmarks.phantom_release import write_release
 from benchmarks.prepare import fault_list, prepare
 from benchmarks.registry import TABLE
 from benchmarks.schema import SPLITS
-from benchmarks.show import describe, draw, find_prediction, find_record
+from benchmarks.show import describe, draw, draw_canvas, find_prediction, find_record, read_plan
 from benchmarks.stats import report
 from benchmarks.validate import validate_dataset
 from recipes.errors import run_command
@@ -91,12 +91,17 @@ def _show(arguments: argparse.Namespace) -> int:
     out = arguments.out or Path(re.sub(r"[^A-Za-z0-9._-]+", "_", f"{record.id}.png"))
     if out.suffix.lower() != ".png":
         raise DataError(f"--out {out} is not a .png file", fix="name it something.png")
-    picture = draw(arguments.dataset, record, prediction)
+    lines = describe(record, prediction)
+    if arguments.canvas is None:
+        picture = draw(arguments.dataset, record, prediction)
+    else:
+        picture, line = draw_canvas(arguments.dataset, record, read_plan(arguments.canvas), prediction)
+        lines.append(line)
     try:
         picture.save(out)
     except OSError as error:
         raise DataError(f"cannot write {out}: {error.strerror}", fix="choose another --out") from error
-    print("\n".join(describe(record, prediction)))
+    print("\n".join(lines))
     print(f"drawn: {out}")
     print("next: open the picture")
     return 0
@@ -166,6 +171,12 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("id")
     sub.add_argument("--out", type=Path, metavar="PNG", help="picture to write (default: ID.png here)")
     sub.add_argument("--predictions", type=Path, metavar="FOLDER", help="draw this prediction folder's boxes too")
+    sub.add_argument(
+        "--canvas",
+        nargs="+",
+        metavar="key=value",
+        help="draw the one picture that a model with a canvas sees; for example size=224 order=[ANT,POST] resize=pad",
+    )
     sub = add("stats", _stats, "count records by split, task, label and view scope, beside published counts")
     sub.add_argument("dataset", type=Path)
     _add_dicom(add("dicom", _dicom, "turn DICOM files into PNG images and a file of questions"))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import PIL.Image
+import yaml
+from pydantic import ValidationError
 
+from benchmarks.canvas import compose, plan_layout
 from benchmarks.dataset import image_root, load_info, read_records
 from benchmarks.draw import draw_record
 from benchmarks.errors import DataError
@@ -14,6 +19,7 @@ from benchmarks.images import load_image
 from benchmarks.predictions import Prediction, read_predictions
 from benchmarks.schema import Answer, Record
 from benchmarks.validate import source_of
+from recipes.schema import Canvas
 
 
 def find_record(dataset: Path, record_id: str) -> Record:
@@ -64,6 +70,57 @@ def draw(dataset: Path, record: Record, prediction: Prediction | None = None) ->
         titles=[image.view or (f"frame {image.frame}" if image.frame else image.path) for image in record.images],
         caption=describe(record, prediction),
     )
+
+
+def read_plan(settings: Sequence[str]) -> Canvas:
+    """A canvas from `key=value` settings, the keys being those of a recipe's section `canvas`.
+
+    Raises:
+        DataError: A setting is not of that form, or the plan has mistakes; all are listed.
+    """
+    keys = ", ".join(Canvas.model_fields)
+    fix = f"write --canvas size=224 order=[ANT,POST]; keys: {keys}"
+    parts = [setting.partition("=") for setting in settings]
+    if not all(equals for _, equals, _ in parts):
+        raise DataError(f"{' '.join(settings)!r} is not of the form key=value", where="--canvas", fix=fix)
+    try:
+        return Canvas.model_validate({key: yaml.safe_load(value) for key, _, value in parts})
+    except (ValidationError, yaml.YAMLError) as error:
+        faults = error.errors() if isinstance(error, ValidationError) else []
+        said = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults) or "not YAML"
+        raise DataError(said, where="--canvas", fix=fix) from error
+
+
+def draw_canvas(
+    dataset: Path, record: Record, plan: Canvas, prediction: Prediction | None = None
+) -> tuple[PIL.Image.Image, str]:
+    """Draws the one picture that a model with a canvas sees, boxes included.
+
+    Returns:
+        The drawing, and a line on the canvas: its size, and what location numbers lose on it.
+
+    Raises:
+        DataError: An image cannot be read, or the images do not fit the plan.
+    """
+    root = image_root(dataset)
+    layout = plan_layout(plan, record.images)
+    square = compose([load_image(root, image, where=source_of(record)) for image in record.images], layout)
+    predicted = prediction.answer.boxes if prediction is not None and prediction.answer is not None else ()
+    targets, guesses = (
+        [
+            msgspec.structs.replace(box, image=0, xyxy=layout.to_canvas(box.image, box.xyxy))
+            for box in boxes
+            if box.image < len(record.images)
+        ]
+        for boxes in (record.target.boxes, predicted)
+    )
+    across, down = layout.half_bin()
+    line = (
+        f"canvas: {layout.width}x{layout.height} native pixels {'padded and ' if plan.resize == 'pad' else ''}"
+        f"resized to {plan.size}x{plan.size}; location numbers lose at most {across:.2f} x {down:.2f} native pixels"
+    )
+    drawn = draw_record([square], targets, guesses, titles=["canvas"], caption=[*describe(record, prediction), line])
+    return drawn, line
 
 
 def describe(record: Record, prediction: Prediction | None = None) -> list[str]:

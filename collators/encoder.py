@@ -70,7 +70,7 @@ def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
         UserError: Unknown codec.
     """
     template = load_template(recipe.prompt)
-    codec = get_codec(recipe.codec)
+    codec = get_codec(recipe.codec, recipe.canvas)
     # Longest first: breaking a long token must not leave a shorter one behind unseen.
     added = (str(token) for token in processor.tokenizer.get_added_vocab())
     control = tuple(sorted(added, key=lambda token: (-len(token), token)))
@@ -88,6 +88,7 @@ def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
         "family": recipe.model.family,
         "min_pixels": recipe.images.min_pixels,
         "max_pixels": recipe.images.max_pixels,
+        **({} if recipe.canvas is None else {"canvas": recipe.canvas.model_dump(mode="json")}),
         **processor_parts(processor),
     }
     fingerprint = _sha256(json.dumps(parts, sort_keys=True))

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from benchmarks.schema import Record
-from collators.codecs.registry import get_codec
+from collators.codecs.registry import codec_of_run
 from collators.codecs.scintiground_official import official_row
 from eval.corrected.faults import FAULTS
 from eval.measure import Sample, compare, make_sample, measure, measure_strata
@@ -99,7 +99,7 @@ class _Corrected:
     def score(self, system: System, run: LoadedRun) -> System:
         """Adds everything that the corrected profile says of a run."""
         scorer, sample = self.scorer, self.sample
-        scored = scorer.score(run.records, run.predictions, get_codec(run.manifest.codec))
+        scored = scorer.score(run.records, run.predictions, codec_of_run(run.manifest))
         rows = attach_probabilities(run, scored.strict, self.classes, scorer)
         by_task = {task: [row for row in rows if row.task == task] for task in sample.tasks}
         source = self.validation.get(run.name)

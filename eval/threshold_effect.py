@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.errors import DataError
 from benchmarks.predictions import PREDICTIONS
-from collators.codecs.registry import get_codec
+from collators.codecs.registry import codec_of_run
 from eval.intervals import Array
 from eval.measure import Sample, differences, interval_metrics
 from eval.metrics import row_columns
@@ -47,7 +47,7 @@ def thresholds(
     Raises:
         DataError: Either run has no label scores at all.
     """
-    codec = get_codec(validation.manifest.codec)
+    codec = codec_of_run(validation.manifest)
     known = scorer.score(validation.records, validation.predictions, codec).strict
     known = attach_probabilities(validation, known, pairs, scorer)
     for source, found in ((validation, known), (run, rows)):
@@ -132,7 +132,7 @@ def _rescore(
         assert prediction.answer is not None, "only valid rows are decided anew"
         answer = msgspec.structs.replace(prediction.answer, label=decided[place])
         changed.append(msgspec.structs.replace(prediction, answer=answer))
-    return scorer.score([run.records[place] for place in places], changed, get_codec(run.manifest.codec)).strict
+    return scorer.score([run.records[place] for place in places], changed, codec_of_run(run.manifest)).strict
 
 
 def _changes(

@@ -154,7 +154,7 @@ def _ask(arguments: argparse.Namespace) -> int:
         overrides=arguments.overrides,
         allow_mismatch=arguments.allow_encoder_mismatch,
     )
-    check_task(described.recipe.codec, arguments.task)
+    check_task(described.encoder.codec, arguments.task)
     views = arguments.view or _guessed_views(described.recipe.codec, len(arguments.image))
     system = Loader().load(described)
     row, picture = ask(system, arguments.image, arguments.question, task=arguments.task, views=views)

@@ -13,7 +13,7 @@ from benchmarks.draw import draw_record
 from benchmarks.images import open_image
 from benchmarks.predictions import Prediction
 from benchmarks.schema import Answer, Record, Source
-from collators.codecs.registry import get_codec
+from collators.codecs.base import Codec
 from infer.load import System
 from infer.predict import to_row
 from recipes.errors import UserError
@@ -30,15 +30,17 @@ class GivenImages:
         return self.pictures[image.path]
 
 
-def check_task(codec: str, task: str) -> None:
+def check_task(codec: Codec, task: str) -> None:
     """Refuses a task that the answer form does not know: whatever the model said, it could not be read.
 
     Raises:
         UserError: It does not; names those that it knows.
     """
-    tasks = get_codec(codec).tasks
+    tasks = codec.tasks
     if tasks is not None and task not in tasks:
-        raise UserError(f"codec {codec} has no task {task!r}", where="--task", fix=f"its tasks are {', '.join(tasks)}")
+        raise UserError(
+            f"codec {codec.name} has no task {task!r}", where="--task", fix=f"its tasks are {', '.join(tasks)}"
+        )
 
 
 def ask(

@@ -16,8 +16,15 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 # The names are written here and not asked of the packages that hold them: those import this one. A test compares.
 TemplateName = Literal["scintiground", "scintiground_class_first", "scintiground_short", "plain", "choices"]
 CodecName = Literal[
-    "scintiground_json", "scintiground_class_first", "scintiground_tags", "scintiground_old_json", "plain"
+    "scintiground_json",
+    "scintiground_class_first",
+    "scintiground_tags",
+    "scintiground_old_json",
+    "plain",
+    "loc_tokens",
 ]
+# Their boxes are places on the composed canvas, so that they mean nothing without its plan.
+CANVAS_CODECS: tuple[CodecName, ...] = ("loc_tokens",)
 FreezeGroup = Literal["vision", "projector", "language", "embeddings", "head"]
 Role = Literal["attention", "mlp"]
 
@@ -71,6 +78,39 @@ class Images(Section):
     def _ordered(self) -> Images:
         if self.min_pixels > self.max_pixels:
             raise ValueError(f"min_pixels {self.min_pixels} is above max_pixels {self.max_pixels}")
+        return self
+
+
+class Canvas(Section):
+    """How the images of a record become one square picture, for families that see a single one.
+
+    Panels keep their native size and stand at the top or the left; whatever they leave free is black.
+
+    Attributes:
+        size: Side of the square in pixels, as the checkpoint expects it (PaliGemma: 224, 448 or 896).
+        arrange: Panels from left to right, or from top to bottom.
+        order: Views in the order of their panels; empty takes the images in the record's order.
+        missing: What becomes of a view of `order` that a record does not show: `leave_out` gives it no panel, so that
+            a single view has the canvas to itself, as published; `black` gives it a black panel of the size of the
+            record's largest image, so that each view has its own place on every canvas.
+        gap: Black pixels between panels, in native pixels.
+        resize: `squash` stretches the panels into the square, as published; `pad` keeps their aspect ratio: the
+            shorter side is first filled up with black, at the right or at the bottom.
+    """
+
+    size: Positive
+    arrange: Literal["side_by_side", "stacked"] = "side_by_side"
+    order: tuple[str, ...] = ()
+    missing: Literal["leave_out", "black"] = "leave_out"
+    gap: Annotated[int, Field(ge=0)] = 0
+    resize: Literal["squash", "pad"] = "squash"
+
+    @model_validator(mode="after")
+    def _orderly(self) -> Canvas:
+        if len(set(self.order)) < len(self.order):
+            raise ValueError(f"order {list(self.order)} names a view twice")
+        if self.missing == "black" and not self.order:
+            raise ValueError("missing: black needs order, which names the views that every canvas has a panel for")
         return self
 
 
@@ -245,6 +285,7 @@ class Recipe(Section):
 
     Attributes:
         name: Names the output folder and the row in tables.
+        canvas: How images become one picture; `null` for families that take them one by one.
         codec: Form of the answer text.
         freeze: Groups of base weights that are not trained; LoRA freezes all base weights by itself.
     """
@@ -253,6 +294,7 @@ class Recipe(Section):
     data: Data
     prompt: Prompt = Prompt()
     images: Images = Images()
+    canvas: Canvas | None = None
     codec: CodecName
     model: Model
     adapter: Adapter
@@ -264,6 +306,10 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
+        if self.codec in CANVAS_CODECS and self.canvas is None:
+            raise ValueError(f"codec {self.codec} writes places on a canvas: add the section canvas, at least its size")
+        if self.canvas is not None and self.model.family == "qwen3_vl":
+            raise ValueError("canvas is for families that see one picture; qwen3_vl takes each image by itself")
         if self.model.quantization == "nf4" and self.adapter.kind == "full":
             raise ValueError("model.quantization nf4 cannot be trained in full: set adapter.kind to lora")
         if self.data.validation is None and (self.selection.by == "score" or self.selection.patience is not None):

@@ -119,12 +119,24 @@ def test_show_without_predictions_names_the_file_after_the_record(tmp_path, caps
     assert PREDICTED_COLOUR not in colours(Image.open("wbbs_pair_13_left_knee_grounding_both.png"))
 
 
+def test_show_draws_the_canvas_with_its_boxes(tmp_path, capsys):
+    folder, out = prepared(tmp_path), tmp_path / "canvas.png"
+    words = ["--canvas", "size=224", "order=[ANT,POST]"]
+    assert main(["show", str(folder), GROUNDING, "--out", str(out), *words]) == 0
+    assert colours(Image.open(out))[TARGET_COLOUR] > 100
+    assert "resized to 224x224; location numbers lose at most" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["wbbs:pair:13:left_knee:grounding:bot"], f"did you mean {GROUNDING}"),
         ([GROUNDING, "--out", "a.jpg"], "is not a .png file"),
         ([GROUNDING, "--predictions", "nowhere"], "nowhere/predictions.jsonl is missing"),
+        ([GROUNDING, "--canvas", "224"], "is not of the form key=value"),
+        ([GROUNDING, "--canvas", "size=0", "gaps=1"], "size: Input should be greater than or equal to 1; gaps: "),
+        ([GROUNDING, "--canvas", "size=[", "gap=1"], "not YAML"),
+        ([GROUNDING, "--canvas", "size=9", "order=[LAT]"], "has the view 'ANT'"),
     ],
 )
 def test_show_refuses_what_it_cannot_find(tmp_path, arguments, message):

@@ -59,6 +59,8 @@ def test_all_mistakes_are_in_one_message():
         ("adapter={kind: full, init: runs/x}", "init is for kind lora"),
         ("name=../escape", "name"),
         ("learning_rate=1", "learning_rate: unknown key; it belongs into a section: train.learning_rate"),
+        ("codec=loc_tokens", "codec loc_tokens writes places on a canvas"),
+        ("canvas.size=224", "canvas is for families that see one picture"),
         ("train.codec=plain", "train.codec: unknown key; it belongs to the top: codec"),
         ("codec=scintiground_jsn", "codec: Input should be 'scintiground_json'"),
         ("prompt.template=plane", "prompt.template: Input should be 'scintiground'"),
