@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.schema import Answer, Ask, Box, Mask, Record
 from collators.codecs.base import Codec, CodecError, Invalid
 from collators.codecs.registry import get_codec
-from collators.prompts import Message, Template, load_template, neutralise
+from collators.prompts import Message, Template, breakable, load_template, neutralise
 from recipes.errors import RecipeError
 from recipes.schema import Recipe
 
 if TYPE_CHECKING:
-    from transformers import ProcessorMixin
+    from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,7 @@ def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
     """
     template = load_template(recipe.prompt)
     codec = get_codec(recipe.codec, recipe.canvas)
-    # Longest first: breaking a long token must not leave a shorter one behind unseen.
-    added = (str(token) for token in processor.tokenizer.get_added_vocab())
-    control = tuple(sorted(added, key=lambda token: (-len(token), token)))
+    control = _control_tokens(processor.tokenizer)
     for part, text in (("system", template.system), ("user", template.user)):
         if neutralise(text, control) != text:
             raise RecipeError(
@@ -93,6 +91,23 @@ def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
     }
     fingerprint = _sha256(json.dumps(parts, sort_keys=True))
     return Encoder(template, codec, control, parts, fingerprint)
+
+
+def _control_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+    """Every added token that is more than blanks, the longest first: breaking one must not leave a shorter one unseen.
+
+    Raises:
+        RecipeError: A special token cannot be kept out of data.
+    """
+    bare = [str(token) for token in tokenizer.all_special_tokens if not breakable(str(token))]
+    if bare:
+        raise RecipeError(
+            f"the tokenizer has the special token {bare[0]!r}: text from data that holds it cannot be told from it",
+            where="model.checkpoint",
+            fix="give a checkpoint whose special tokens have two characters or more",
+        )
+    added = (str(token) for token in tokenizer.get_added_vocab())
+    return tuple(sorted(filter(breakable, added), key=lambda token: (-len(token), token)))
 
 
 def processor_parts(processor: ProcessorMixin) -> dict[str, str]:

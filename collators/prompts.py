@@ -22,6 +22,8 @@ from benchmarks.schema import Ask
 from recipes.errors import RecipeError
 from recipes.schema import Prompt
 
+# SentencePiece tokenizers write a blank as the last of these.
+BLANKS = " \t\r\n\u2581"
 FIELDS = ("question", "task", "images", "choices")
 Message = dict[str, Any]
 
@@ -139,16 +141,29 @@ def describe_images(ask: Ask) -> str:
     return ""
 
 
+def breakable(token: str) -> bool:
+    """Whether a blank can break a token: two characters or more, blanks around them not counted.
+
+    Runs of blanks or line breaks, which some tokenizers add as tokens of their own, are ordinary text.
+    """
+    return len(token.strip(BLANKS)) > 1
+
+
 def neutralise(text: str, control_tokens: Sequence[str]) -> str:
-    """Breaks every control token inside data text by a blank after its first character.
+    """Breaks every control token inside data text by a blank after its first character that is none.
 
     The result holds no control token, and text without any is returned as it is.
+
+    Args:
+        text: Text from data.
+        control_tokens: All `breakable`, the longer ones first.
     """
     found = True
     while found:
         found = False
         for token in control_tokens:
             if token in text:
-                text = text.replace(token, f"{token[0]} {token[1:]}")
+                first = len(token) - len(token.lstrip(BLANKS)) + 1
+                text = text.replace(token, f"{token[:first]} {token[first:]}")
                 found = True
     return text

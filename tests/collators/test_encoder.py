@@ -153,6 +153,16 @@ def test_a_model_sees_nothing_of_the_target(encoder, phantom_data):
     assert encoder.messages(other.ask()) == encoder.messages(scan_record(question="?").ask())
 
 
+def test_added_blanks_are_text_and_a_special_token_of_one_character_is_refused(make_recipe):
+    recipe = make_recipe()
+    processor = load_processor(recipe.model, recipe.images)
+    processor.tokenizer.add_tokens(["\n\n", "§"])
+    assert not {"\n\n", "§"} & set(build_encoder(recipe, processor).control_tokens)
+    processor.tokenizer.add_special_tokens({"additional_special_tokens": ["¶"]})
+    with pytest.raises(RecipeError, match="special token '¶'"):
+        build_encoder(recipe, processor)
+
+
 def test_a_codec_that_cannot_express_the_task_says_so(make_recipe):
     encoder = encoder_of(make_recipe("codec=scintiground_tags"))
     with pytest.raises(UserError, match="its class would be lost") as raised:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.schema import Ask, Image
-from collators.prompts import BUILT_IN, Template, describe_images, load_template, neutralise
+from collators.prompts import BUILT_IN, Template, breakable, describe_images, load_template, neutralise
 from models.tiny import SPECIAL
 from recipes.errors import RecipeError
 from recipes.schema import Prompt, TemplateName
@@ -49,6 +49,16 @@ def test_neutralising_only_adds_blanks_and_leaves_harmless_text_alone(text):
 def test_a_token_that_appears_by_breaking_another_is_broken_too():
     assert neutralise("<<a>a>", ("<a>",)) == "<< a>a>"
     assert "ab" not in neutralise("aab", ("aa", "ab"))
+
+
+@pytest.mark.parametrize("token", [" <a>", "a b", "\n<x", "▁ab", "<a> "])
+def test_tokens_with_blanks_are_broken_too_and_breaking_ends(token):
+    assert token not in neutralise(f"x{token}{token}", (token,))
+
+
+def test_blanks_and_single_characters_are_text():
+    """Gemma's tokenizer adds runs of blanks and line breaks; breaking one of these would never end."""
+    assert [token for token in ("\n\n", "▁▁▁", " ", "x", "\t", "<b>", "ab") if breakable(token)] == ["<b>", "ab"]
 
 
 @settings(max_examples=60)
