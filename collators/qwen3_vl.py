@@ -8,7 +8,6 @@ separate images in record order. Image tokens are never cut.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,27 +17,12 @@ from torch import Tensor
 from benchmarks import schema
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
+from collators.base import Length, Limits, pad, predicting, target_ids, where
 from collators.encoder import Encoder
 from collators.sources import ImageSource
 
 if TYPE_CHECKING:
     from transformers import Qwen3VLProcessor
-
-IGNORE = -100
-
-
-@dataclass(frozen=True, slots=True)
-class Length:
-    """Token counts of one sample: text of the prompt, images, target with its end token."""
-
-    text: int
-    images: int
-    target: int
-
-    @property
-    def total(self) -> int:
-        """All tokens of the sample."""
-        return self.text + self.images + self.target
 
 
 class Qwen3VLCollator:
@@ -67,8 +51,7 @@ class Qwen3VLCollator:
         self.processor = processor
         self.images = images
         self.targets = targets
-        self.max_length = max_length
-        self.max_target_tokens = max_target_tokens
+        self.limits = Limits(length=max_length, target=max_target_tokens, smaller="lower images.max_pixels")
         tokenizer = processor.tokenizer
         self.image_id: int = processor.image_token_id
         self.pad_id: int = tokenizer.pad_token_id
@@ -91,7 +74,7 @@ class Qwen3VLCollator:
         texts = [self._prompt(record) for record in records]
         counts = self._expand(texts, pixels["image_grid_thw"], records)
         prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        targets = [self._target_ids(record) if self.targets else [] for record in records]
+        targets = self._targets(records)
         for record, prompt, target, images in zip(records, prompts, targets, counts, strict=True):
             self.check_length(record, Length(len(prompt) - images, images, len(target)))
         return {**self._pad(prompts, targets), **pixels}
@@ -100,7 +83,7 @@ class Qwen3VLCollator:
         """Token counts without opening any image; the grid follows from the record's sizes."""
         texts = [self._prompt(record) for record in records]
         prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        targets = [self._target_ids(record) if self.targets else [] for record in records]
+        targets = self._targets(records)
         return [
             Length(
                 len(prompt) - len(record.images),
@@ -115,12 +98,10 @@ class Qwen3VLCollator:
         text: str = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
 
-    def _target_ids(self, record: Record) -> list[int]:
-        text = self.encoder.target_text(record)
-        ids: list[int] = self.processor.tokenizer(text, add_special_tokens=False)["input_ids"]
-        if not ids:
-            raise DataError("the target text is empty: nothing to learn", where=_where(record), fix="mend the answer")
-        return [*ids, self.end_id]
+    def _targets(self, records: Sequence[Record]) -> list[list[int]]:
+        if not self.targets:
+            return [[] for _ in records]
+        return [target_ids(self.processor.tokenizer, self.encoder, record, self.end_id) for record in records]
 
     def _image_tokens(self, image: schema.Image, record: Record) -> int:
         processor = self.processor.image_processor
@@ -129,7 +110,7 @@ class Qwen3VLCollator:
         except ValueError as error:
             raise DataError(
                 f"image {image.path} of {image.width}x{image.height} cannot be patched: {error}",
-                where=_where(record),
+                where=where(record),
                 fix="crop or pad the image to a ratio below 200",
             ) from error
         return int(patches) // int(processor.merge_size) ** 2
@@ -141,14 +122,14 @@ class Qwen3VLCollator:
         order: list[int] = []
         for record in records:
             if not record.images:
-                raise DataError("the record has no image", where=_where(record), fix="give at least one image")
+                raise DataError("the record has no image", where=where(record), fix="give at least one image")
             for image in record.images:
                 # With the size, so that a record that states another one is still checked against the file.
                 key = (image.path, image.width, image.height)
                 if key not in unique:
                     self._image_tokens(image, record)
                     unique[key] = len(opened)
-                    opened.append(self.images(image, _where(record)))
+                    opened.append(self.images(image, where(record)))
                 order.append(unique[key])
         features = self.processor.image_processor(opened, return_tensors="pt")
         grids = features["image_grid_thw"]
@@ -166,7 +147,7 @@ class Qwen3VLCollator:
             if len(pieces) != len(record.images) + 1:
                 raise DataError(
                     f"the chat template shows {len(pieces) - 1} images, the record has {len(record.images)}",
-                    where=_where(record),
+                    where=where(record),
                     fix="use the processor's own chat template",
                 )
             each = [next(tokens) for _ in record.images]
@@ -176,40 +157,12 @@ class Qwen3VLCollator:
 
     def check_length(self, record: Record, length: Length) -> None:
         """Raises `DataError` if the sample is over a limit; images are never cut to fit."""
-        if self.max_target_tokens is not None and length.target - 1 > self.max_target_tokens:
-            raise DataError(
-                f"target of {length.target - 1} tokens is over batch.max_target_tokens {self.max_target_tokens}",
-                where=_where(record),
-                fix="raise the limit, or set batch.overlong: drop to leave such records out",
-            )
-        if self.max_length is not None and length.total > self.max_length:
-            raise DataError(
-                f"sample of {length.total} tokens ({length.images} of images) is over batch.max_length {self.max_length}; "
-                "images are never cut",
-                where=_where(record),
-                fix="raise the limit, lower images.max_pixels, or set batch.overlong: drop",
-            )
+        self.limits.check(record, length)
 
     def _pad(self, prompts: list[list[int]], targets: list[list[int]]) -> dict[str, Tensor]:
-        rows = [prompt + target for prompt, target in zip(prompts, targets, strict=True)]
-        width = max(len(row) for row in rows)
-        ids = torch.full((len(rows), width), self.pad_id)
-        mask = torch.zeros_like(ids)
-        labels = torch.full_like(ids, IGNORE)
-        for number, (row, target) in enumerate(zip(rows, targets, strict=True)):
-            # Right padding to train, left padding to generate: new tokens must follow the prompt directly.
-            where = slice(0, len(row)) if self.targets else slice(width - len(row), width)
-            ids[number, where] = torch.tensor(row)
-            mask[number, where] = 1
-            labels[number, len(row) - len(target) : len(row)] = torch.tensor(target, dtype=torch.long)
-        batch = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": (ids == self.image_id).long()}
+        batch = pad(prompts, targets, self.pad_id, right=self.targets)
+        labels = batch.pop("labels")
+        batch["mm_token_type_ids"] = (batch["input_ids"] == self.image_id).long()
         if self.targets:
-            batch["labels"] = labels
-            batch["logits_to_keep"] = torch.cat(
-                [labels[:, 1:] != IGNORE, torch.zeros(len(rows), 1, dtype=torch.bool)], dim=1
-            )
+            batch |= {"labels": labels, "logits_to_keep": predicting(labels)}
         return batch
-
-
-def _where(record: Record) -> str:
-    return f"record {record.id} ({record.source.file} row {record.source.row})"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collators.base import Collator
 from collators.encoder import Encoder, build_encoder
-from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import ImageSource
 from infer.engines.hf import HfEngine
 from models.adapters import ADAPTER, load_adapter, take_off
 from models.processes import process_state, quantized_device_map
 from models.provenance import ENCODER, RECIPE, base_weights_hash, check_base, check_encoder, weights_hash
-from models.registry import family_module
+from models.registry import family_collator, family_module
 from recipes.errors import RecipeError, UserError
 from recipes.load import load_recipe
 from recipes.schema import Model, Recipe
@@ -46,10 +46,13 @@ class System:
     weights_hash: str | None
     base_weights_hash: str | None
 
+    def collator(self, images: ImageSource) -> Collator:
+        """The collator that asks questions, over an image source."""
+        return family_collator(self.recipe.model.family)(self.encoder, self.processor, images, targets=False)
+
     def engine(self, images: ImageSource) -> HfEngine:
         """The engine over an image source."""
-        collator = Qwen3VLCollator(self.encoder, self.processor, images, targets=False)
-        return HfEngine(self.model, collator, max_new_tokens=self.recipe.decoding.max_new_tokens)
+        return HfEngine(self.model, self.collator(images), max_new_tokens=self.recipe.decoding.max_new_tokens)
 
 
 def model_folder(weights: str) -> Path | None:

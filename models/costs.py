@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
-from collators.qwen3_vl import Length
+from collators.base import Length
 from models.registry import FAMILIES
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from collators.qwen3_vl import Length
-from models.qwen3_vl import ROLES, adapt, freeze, load_config
+from collators.base import Length
+from models.qwen3_vl import LAYOUT, adapt, freeze, load_config
 from models.qwen3_vl_activations import activations
 from models.qwen3_vl_shape import Shape, trained_groups
 from recipes.schema import Adapter, Recipe
@@ -90,4 +90,4 @@ def _adapter_weights(shape: Shape, adapter: Adapter) -> int:
         "up_proj": hidden + inner,
         "down_proj": inner + hidden,
     }
-    return int(adapter.rank * sum(sides[name] for role in adapter.roles for name in ROLES[role]))
+    return int(adapter.rank * sum(sides[name] for role in adapter.roles for name in LAYOUT.roles[role]))

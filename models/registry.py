@@ -1,4 +1,7 @@
-"""The model families: one explicit, lazy table."""
+"""The model families: one explicit, lazy table.
+
+Families are named as transformers names their configs (`model_type`).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,21 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-# Family -> module with load_processor, load_model, adapt, freeze, trainable_by_group.
+from collators.base import CollatorClass
+
+# Family -> module with load_processor, load_model, adapt, freeze, group_of, trainable_by_group and
+# last_positions; beside it lies the module of its cost formulas (`models.costs`).
 FAMILIES: Final = {"qwen3_vl": "models.qwen3_vl"}
+COLLATORS: Final = {"qwen3_vl": ("collators.qwen3_vl", "Qwen3VLCollator")}
 
 
 def family_module(family: str) -> ModuleType:
     """The module of a family; the recipe schema has already checked the name."""
     return import_module(FAMILIES[family])
+
+
+def family_collator(family: str) -> CollatorClass:
+    """The collator of a family; the recipe schema has already checked the name."""
+    module, name = COLLATORS[family]
+    collator: CollatorClass = getattr(import_module(module), name)
+    return collator

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from benchmarks.errors import DataError
 from benchmarks.loading import RecordDataset, check_disjoint, load_split
 from benchmarks.schema import Record
-from collators.qwen3_vl import Length, Qwen3VLCollator
+from collators.base import Collator, Length
 from recipes.schema import Recipe
 from train.plan import Sample
 
@@ -53,7 +53,7 @@ class Measured:
         }
 
 
-def load_measured(recipe: Recipe, split: str, collator: Qwen3VLCollator, *, limit: int | None, quiet: bool) -> Measured:
+def load_measured(recipe: Recipe, split: str, collator: Collator, *, limit: int | None, quiet: bool) -> Measured:
     """Reads a split and counts every sample's tokens, without opening an image.
 
     Raises:
@@ -120,7 +120,7 @@ def _check_pass(limit: int | None, record: Record, length: Length) -> None:
         )
 
 
-def _fits(recipe: Recipe, collator: Qwen3VLCollator, record: Record, length: Length) -> bool:
+def _fits(recipe: Recipe, collator: Collator, record: Record, length: Length) -> bool:
     try:
         collator.check_length(record, length)
         _check_pass(recipe.batch.max_tokens, record, length)

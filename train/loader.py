@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from benchmarks.schema import Record
-from collators.qwen3_vl import Qwen3VLCollator
+from collators.base import Collator
 from train.plan import MicroBatch, Plan
 
 Inputs = dict[str, Tensor]
@@ -44,7 +44,7 @@ class StepBatches:
 class _MicroBatches(Dataset[Inputs]):
     """Collates what the sampler hands over; lives in the workers."""
 
-    def __init__(self, records: Records, collator: Qwen3VLCollator) -> None:
+    def __init__(self, records: Records, collator: Collator) -> None:
         self.records = records
         self.collator = collator
 
@@ -67,7 +67,7 @@ class _Order(Sampler[MicroBatch]):
 
 
 def batches(
-    records: Records, collator: Qwen3VLCollator, micros: Iterator[MicroBatch], *, workers: int, pin: bool
+    records: Records, collator: Collator, micros: Iterator[MicroBatch], *, workers: int, pin: bool
 ) -> Iterator[Inputs]:
     """Collated micro-batches in the given order.
 
@@ -101,7 +101,7 @@ class StepLoader:
         self,
         plan: Plan,
         records: Records,
-        collator: Qwen3VLCollator,
+        collator: Collator,
         *,
         rank: int,
         first: int,

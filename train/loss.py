@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional
 
-from collators.qwen3_vl import IGNORE
+from collators.base import IGNORE
 
 
 def summed_loss(logits: Tensor, labels: Tensor, weights: Tensor, reduction: Literal["token", "sample"]) -> Tensor:

@@ -19,7 +19,6 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from benchmarks.dataset import image_root, load_info, read_records
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
-from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import FolderImages
 from infer.load import System
 from recipes.errors import UserError
@@ -149,7 +148,7 @@ def logits_along(
 
     By way of `generate` and not of one forward pass, for a model may say what stands for an image in a prompt.
     """
-    collator = Qwen3VLCollator(system.encoder, system.processor, FolderImages(image_root(data)), targets=False)
+    collator = system.collator(FolderImages(image_root(data)))
     model, found = system.model, []
     for record, ids in zip(records, said, strict=True):
         forced = _Forced([*ids, collator.end_id])

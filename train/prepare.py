@@ -12,11 +12,11 @@ import torch
 from transformers import set_seed
 
 from benchmarks.dataset import image_root
+from collators.base import Collator
 from collators.encoder import Encoder, build_encoder
-from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import FolderImages
 from models.processes import process_state, quantized_device_map, uses_deepspeed
-from models.registry import family_module
+from models.registry import family_collator, family_module
 from recipes.schema import Recipe
 from train.data import Measured, check_splits, describe, load_measured
 from train.launch import check_launch
@@ -47,7 +47,7 @@ class Feed:
     recipe: Recipe
     processor: ProcessorMixin
     encoder: Encoder
-    collator: Qwen3VLCollator
+    collator: Collator
     train: Measured
     validation: Measured | None
     schedule: Plan
@@ -81,7 +81,7 @@ def read_feed(recipe: Recipe) -> Feed:
     processor = family_module(recipe.model.family).load_processor(recipe.model, recipe.images)
     encoder = build_encoder(recipe, processor)
     check_start(recipe, encoder)
-    collator = Qwen3VLCollator(
+    collator = family_collator(recipe.model.family)(
         encoder,
         processor,
         FolderImages(image_root(Path(recipe.data.dataset))),

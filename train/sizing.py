@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from collators.qwen3_vl import Length
+from collators.base import Length
 from models.costs import MicroBatch, family_costs, longest_batch
 from recipes.schema import Recipe
 from train.memory import Launch, Part, Weight, numerics, read_weights, state_parts

@@ -16,13 +16,13 @@ from benchmarks.dataset import image_root, load_info, read_records
 from benchmarks.errors import DataError
 from benchmarks.predictions import PREDICTIONS, Manifest, Prediction, read_manifest, read_predictions
 from benchmarks.schema import Record
-from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import FolderImages
 from eval.run import LoadedRun, join
 from eval.selection import select
 from infer.engines.hf import HfEngine
 from infer.predict import Job, predict
 from models.processes import process_state
+from models.registry import family_collator
 from recipes.errors import RecipeError
 from train.device_memory import current_launch
 from train.loader import batches
@@ -135,7 +135,9 @@ class GenerativeValidation:
     def _predict(self, model: PreTrainedModel, folder: Path, step: int) -> None:
         prepared, decoding = self.prepared, self.prepared.recipe.decoding
         images = FolderImages(image_root(self.data))
-        collator = Qwen3VLCollator(prepared.encoder, prepared.processor, images, targets=False)
+        collator = family_collator(prepared.recipe.model.family)(
+            prepared.encoder, prepared.processor, images, targets=False
+        )
         cache, configured = model.config.use_cache, model.generation_config
         lockstep = current_launch().sharding == "zero3"
         model.eval()

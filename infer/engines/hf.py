@@ -13,8 +13,8 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
+from collators.base import Collator
 from collators.codecs.base import ClosedForm
-from collators.qwen3_vl import Qwen3VLCollator
 from infer.engines.base import Generated
 from infer.engines.label_scores import label_scores
 from infer.engines.label_tokens import LabelTokens, label_tokens
@@ -49,7 +49,7 @@ class HfEngine:
     """
 
     def __init__(
-        self, model: PreTrainedModel, collator: Qwen3VLCollator, *, max_new_tokens: int, lockstep: bool = False
+        self, model: PreTrainedModel, collator: Collator, *, max_new_tokens: int, lockstep: bool = False
     ) -> None:
         self.model = model
         self.collator = collator

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from infer.engines.label_tokens import LabelTokens
+from models.registry import family_module
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
@@ -25,7 +26,7 @@ class _Prompts:
         cache: Keys and values of P - 1 tokens, left padded.
         mask: int64[R, P - 1], 0 at padding.
         last: int64[R, 1], each prompt's last token.
-        ends: int64[R, 1], its position.
+        ends: int64[R, 1], its position; int64[3, R, 1] where the family counts on three axes.
     """
 
     cache: Cache
@@ -67,16 +68,12 @@ def label_scores(
 
 def _prompts(model: PreTrainedModel, inputs: Mapping[str, Tensor], cache: Cache, rows: list[int]) -> _Prompts:
     ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    counter = next(module for module in model.modules() if hasattr(module, "get_rope_index"))
-    positions, _ = counter.get_rope_index(
-        ids, inputs["mm_token_type_ids"], image_grid_thw=inputs["image_grid_thw"], attention_mask=mask
-    )
+    ends = family_module(model.config.model_type).last_positions(model, inputs)
     cache.crop(ids.shape[1] - 1 - cache.get_seq_length())
     chosen = torch.tensor(rows, device=ids.device)
     if len(rows) < len(ids):
         cache.batch_select_indices(chosen)
-    # A prompt ends in text, whose position is the same on the three axes (time, height, width).
-    return _Prompts(cache, mask[chosen, :-1], ids[chosen, -1:], positions[0, chosen, -1:])
+    return _Prompts(cache, mask[chosen, :-1], ids[chosen, -1:], ends[..., chosen, :])
 
 
 def _pass(model: PreTrainedModel, prompts: _Prompts, answers: Sequence[tuple[list[int], list[int]]]) -> list[float]:
@@ -103,7 +100,7 @@ def _pass(model: PreTrainedModel, prompts: _Prompts, answers: Sequence[tuple[lis
     logits = model(
         input_ids=fed,
         attention_mask=torch.cat([prompts.mask, torch.ones_like(fed)], dim=1),
-        position_ids=positions.expand(3, -1, -1),
+        position_ids=positions,
         cache=prompts.cache,
         use_cache=True,
         logits_to_keep=keep.to(device),

@@ -9,7 +9,7 @@ from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageP
 
 from benchmarks.dataset import read_records
 from benchmarks.errors import DataError
-from collators.qwen3_vl import IGNORE, Length
+from collators.base import IGNORE, Length
 from infer.ask import GivenImages
 from models.qwen3_vl import load_processor, set_image_budget
 from models.tiny import SPECIAL

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from benchmarks.schema import Answer, Box, Image, Record, Source
+from collators.base import IGNORE
 from collators.encoder import build_encoder
-from collators.qwen3_vl import IGNORE, Qwen3VLCollator
+from collators.qwen3_vl import Qwen3VLCollator
 from models.qwen3_vl import load_processor
 from tests.collators.samples import pictures, prompt_text
 

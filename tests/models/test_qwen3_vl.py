@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks.dataset import read_records
-from models.qwen3_vl import GROUPS, adapt, freeze, group_of, load_model, lora_targets, trainable_by_group
+from models.qwen3_vl import LAYOUT, adapt, freeze, group_of, load_model, lora_targets, trainable_by_group
 from recipes.errors import RecipeError
 from tests.adapters import logits_of, steps, untie
 from tests.collators.samples import folder_images, make_collator
@@ -138,7 +138,7 @@ def test_freezing_everything_is_an_error(make_recipe):
 
 def test_every_parameter_belongs_to_one_group(make_recipe):
     names = [name for name, _ in load_model(make_recipe().model).named_parameters()]
-    prefixes = [prefix for group in GROUPS.values() for prefix in group]
+    prefixes = [prefix for group in LAYOUT.groups.values() for prefix in group]
     assert all(sum(name.startswith(prefix) for prefix in prefixes) == 1 for name in names)
 
 

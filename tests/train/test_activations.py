@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from collators.qwen3_vl import Length
+from collators.base import Length
 from models.costs import MicroBatch, longest_batch
 from models.qwen3_vl_costs import activations, flops
 from recipes.load import load_recipe

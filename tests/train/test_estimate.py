@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from collators.qwen3_vl import Length
+from collators.base import Length
 from models.costs import family_costs
 from models.qwen3_vl import load_model, trainable_by_group
 from recipes.errors import RecipeError

@@ -10,8 +10,9 @@ from torch.nn import functional
 from transformers import TrainerCallback
 
 from benchmarks.dataset import image_root, read_records
+from collators.base import IGNORE
 from collators.encoder import build_encoder
-from collators.qwen3_vl import IGNORE, Qwen3VLCollator
+from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import FolderImages
 from models.qwen3_vl import adapt, load_model, load_processor
 from train.arguments import training_arguments

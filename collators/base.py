@@ -1,0 +1,168 @@
+"""What every family's collator offers to training and prediction, and the parts that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from benchmarks.errors import DataError
+from benchmarks.schema import Record
+from collators.encoder import Encoder
+from collators.sources import ImageSource
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, ProcessorMixin
+
+IGNORE = -100
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Token counts of one sample: text of the prompt, images, target with its end token."""
+
+    text: int
+    images: int
+    target: int
+
+    @property
+    def total(self) -> int:
+        """All tokens of the sample."""
+        return self.text + self.images + self.target
+
+
+class Collator(Protocol):
+    """Turns records into model inputs.
+
+    Attributes:
+        encoder: Prompt, image plan and codec.
+        processor: The model's processor.
+        pad_id: Token that fills rows up; the attention mask is 0 there.
+        end_id: Token that ends an answer.
+    """
+
+    encoder: Encoder
+    processor: ProcessorMixin
+    pad_id: int
+    end_id: int
+
+    def __call__(self, records: Sequence[Record]) -> dict[str, Tensor]:
+        """Builds one batch.
+
+        Returns:
+            At least `input_ids` and `attention_mask`, int64[B, L]; with targets also `labels` int64[B, L] (-100
+            outside the target and its end token) and `logits_to_keep` bool[B, L], true at the positions that predict
+            a supervised token.
+
+        Raises:
+            DataError: An image cannot be read, a sample is over a limit or has no target.
+        """
+        ...
+
+    def measure(self, records: Sequence[Record]) -> list[Length]:
+        """Token counts without opening any image."""
+        ...
+
+    def check_length(self, record: Record, length: Length) -> None:
+        """Raises `DataError` if the sample is over a limit; images are never cut to fit."""
+        ...
+
+
+class CollatorClass(Protocol):
+    """A family's collator before it is given its encoder; see the classes for the arguments."""
+
+    def __call__(
+        self,
+        encoder: Encoder,
+        processor: ProcessorMixin,
+        images: ImageSource,
+        *,
+        targets: bool,
+        max_length: int | None = None,
+        max_target_tokens: int | None = None,
+    ) -> Collator:
+        """Makes a collator."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits on a sample; `None` sets none.
+
+    Attributes:
+        length: On all tokens.
+        target: On the target's tokens, the end token not counted.
+        smaller: What makes a sample of this family shorter, as advice in errors.
+    """
+
+    length: int | None
+    target: int | None
+    smaller: str
+
+    def check(self, record: Record, length: Length) -> None:
+        """Raises `DataError` if the sample is over a limit."""
+        if self.target is not None and length.target - 1 > self.target:
+            raise DataError(
+                f"target of {length.target - 1} tokens is over batch.max_target_tokens {self.target}",
+                where=where(record),
+                fix="raise the limit, or set batch.overlong: drop to leave such records out",
+            )
+        if self.length is not None and length.total > self.length:
+            raise DataError(
+                f"sample of {length.total} tokens ({length.images} of images) is over batch.max_length {self.length}; "
+                "images are never cut",
+                where=where(record),
+                fix=f"raise the limit, {self.smaller}, or set batch.overlong: drop",
+            )
+
+
+def where(record: Record) -> str:
+    """A record's place for errors: its id, file and row."""
+    return f"record {record.id} ({record.source.file} row {record.source.row})"
+
+
+def target_ids(tokenizer: PreTrainedTokenizerBase, encoder: Encoder, record: Record, end_id: int) -> list[int]:
+    """Tokens of the text to learn and the end token.
+
+    Raises:
+        DataError: The text is empty.
+    """
+    text = encoder.target_text(record)
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    if not ids:
+        raise DataError("the target text is empty: nothing to learn", where=where(record), fix="mend the answer")
+    return [*ids, end_id]
+
+
+def pad(prompts: Sequence[list[int]], targets: Sequence[list[int]], pad_id: int, *, right: bool) -> dict[str, Tensor]:
+    """Rows of prompt and target, filled up to the longest.
+
+    Args:
+        prompts: Prompt ids of each row.
+        targets: Target ids of each row with the end token; empty to generate.
+        pad_id: What rows are filled up with.
+        right: Where: right to train, left to generate, since new tokens must follow the prompt directly.
+
+    Returns:
+        `input_ids`, `attention_mask` and `labels` int64[B, L].
+    """
+    rows = [prompt + target for prompt, target in zip(prompts, targets, strict=True)]
+    width = max(len(row) for row in rows)
+    ids = torch.full((len(rows), width), pad_id)
+    mask = torch.zeros_like(ids)
+    labels = torch.full_like(ids, IGNORE)
+    for number, (row, target) in enumerate(zip(rows, targets, strict=True)):
+        start = 0 if right else width - len(row)
+        end = start + len(row)
+        ids[number, start:end] = torch.tensor(row)
+        mask[number, start:end] = 1
+        labels[number, end - len(target) : end] = torch.tensor(target, dtype=torch.long)
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def predicting(labels: Tensor) -> Tensor:
+    """bool[B, L], true at the positions that predict a supervised token: one before each."""
+    return torch.cat([labels[:, 1:] != IGNORE, torch.zeros(len(labels), 1, dtype=torch.bool)], dim=1)
