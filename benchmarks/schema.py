@@ -156,6 +156,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if not 0 <= number < len(self.images):
                 raise ValueError(f"target refers to image {number}, the record has {len(self.images)} images")
 
+    @property
+    def place(self) -> str:
+        """Id, file and row, for error messages."""
+        return f"record {self.id} ({self.source.file} row {self.source.row})"
+
     def ask(self) -> Ask:
         """The record without its target, group and strata: all that a model may be shown."""
         return Ask(task=self.task, images=self.images, question=self.question, choices=self.choices)

@@ -17,7 +17,7 @@ from benchmarks.draw import draw_record
 from benchmarks.errors import DataError
 from benchmarks.images import load_image
 from benchmarks.predictions import Prediction, read_predictions
-from benchmarks.schema import Answer, Record
+from benchmarks.schema import Answer, Box, Record
 from benchmarks.validate import source_of
 from recipes.schema import Canvas
 
@@ -59,14 +59,10 @@ def find_prediction(folder: Path, record_id: str) -> Prediction:
 
 def draw(dataset: Path, record: Record, prediction: Prediction | None = None) -> PIL.Image.Image:
     """Draws a record of a dataset with its target and, if given, a prediction."""
-    root = image_root(dataset)
-    images = [load_image(root, image, where=source_of(record)) for image in record.images]
-    predicted = prediction.answer.boxes if prediction is not None and prediction.answer is not None else ()
-    usable = [box for box in predicted if box.image < len(images)]
     return draw_record(
-        images,
+        _pictures(dataset, record),
         record.target.boxes,
-        usable,
+        _predicted(record, prediction),
         titles=[image.view or (f"frame {image.frame}" if image.frame else image.path) for image in record.images],
         caption=describe(record, prediction),
     )
@@ -102,17 +98,11 @@ def draw_canvas(
     Raises:
         DataError: An image cannot be read, or the images do not fit the plan.
     """
-    root = image_root(dataset)
     layout = plan_layout(plan, record.images)
-    square = compose([load_image(root, image, where=source_of(record)) for image in record.images], layout)
-    predicted = prediction.answer.boxes if prediction is not None and prediction.answer is not None else ()
+    square = compose(_pictures(dataset, record), layout)
     targets, guesses = (
-        [
-            msgspec.structs.replace(box, image=0, xyxy=layout.to_canvas(box.image, box.xyxy))
-            for box in boxes
-            if box.image < len(record.images)
-        ]
-        for boxes in (record.target.boxes, predicted)
+        [msgspec.structs.replace(box, image=0, xyxy=layout.to_canvas(box.image, box.xyxy)) for box in boxes]
+        for boxes in (record.target.boxes, _predicted(record, prediction))
     )
     across, down = layout.half_bin()
     line = (
@@ -134,6 +124,18 @@ def describe(record: Record, prediction: Prediction | None = None) -> list[str]:
             reason = prediction.error or prediction.invalid or "no answer"
             lines.append(f"predicted: none ({reason}); text: {prediction.text or ''}")
     return lines
+
+
+def _pictures(dataset: Path, record: Record) -> list[PIL.Image.Image]:
+    root = image_root(dataset)
+    return [load_image(root, image, where=source_of(record)) for image in record.images]
+
+
+def _predicted(record: Record, prediction: Prediction | None) -> list[Box]:
+    """The predicted boxes that lie on an image of the record."""
+    if prediction is None or prediction.answer is None:
+        return []
+    return [box for box in prediction.answer.boxes if box.image < len(record.images)]
 
 
 def _answer(answer: Answer) -> str:

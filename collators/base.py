@@ -107,21 +107,16 @@ class Limits:
         if self.target is not None and length.target - 1 > self.target:
             raise DataError(
                 f"target of {length.target - 1} tokens is over batch.max_target_tokens {self.target}",
-                where=where(record),
+                where=record.place,
                 fix="raise the limit, or set batch.overlong: drop to leave such records out",
             )
         if self.length is not None and length.total > self.length:
             raise DataError(
                 f"sample of {length.total} tokens ({length.images} of images) is over batch.max_length {self.length}; "
                 "images are never cut",
-                where=where(record),
+                where=record.place,
                 fix=f"raise the limit, {self.smaller}, or set batch.overlong: drop",
             )
-
-
-def where(record: Record) -> str:
-    """A record's place for errors: its id, file and row."""
-    return f"record {record.id} ({record.source.file} row {record.source.row})"
 
 
 def target_ids(tokenizer: PreTrainedTokenizerBase, encoder: Encoder, record: Record, end_id: int) -> list[int]:
@@ -133,7 +128,7 @@ def target_ids(tokenizer: PreTrainedTokenizerBase, encoder: Encoder, record: Rec
     text = encoder.target_text(record)
     ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     if not ids:
-        raise DataError("the target text is empty: nothing to learn", where=where(record), fix="mend the answer")
+        raise DataError("the target text is empty: nothing to learn", where=record.place, fix="mend the answer")
     return [*ids, end_id]
 
 

@@ -54,7 +54,7 @@ class Encoder:
         try:
             return self.codec.encode(_neutral(record.target, self.control_tokens), record.ask())
         except CodecError as error:
-            where = f"record {record.id} ({record.source.file} row {record.source.row}), {error.where}"
+            where = f"{record.place}, {error.where}"
             raise CodecError(error.message, where=where, fix=error.fix) from error
 
     def decode(self, text: str, ask: Ask) -> Answer | Invalid:

@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks import schema
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
-from collators.base import Length, Limits, pad, predicting, target_ids, where
+from collators.base import Length, Limits, pad, predicting, target_ids
 from collators.encoder import Encoder
 from collators.sources import ImageSource
 
@@ -110,7 +110,7 @@ class Qwen3VLCollator:
         except ValueError as error:
             raise DataError(
                 f"image {image.path} of {image.width}x{image.height} cannot be patched: {error}",
-                where=where(record),
+                where=record.place,
                 fix="crop or pad the image to a ratio below 200",
             ) from error
         return int(patches) // int(processor.merge_size) ** 2
@@ -122,14 +122,14 @@ class Qwen3VLCollator:
         order: list[int] = []
         for record in records:
             if not record.images:
-                raise DataError("the record has no image", where=where(record), fix="give at least one image")
+                raise DataError("the record has no image", where=record.place, fix="give at least one image")
             for image in record.images:
                 # With the size, so that a record that states another one is still checked against the file.
                 key = (image.path, image.width, image.height)
                 if key not in unique:
                     self._image_tokens(image, record)
                     unique[key] = len(opened)
-                    opened.append(self.images(image, where(record)))
+                    opened.append(self.images(image, record.place))
                 order.append(unique[key])
         features = self.processor.image_processor(opened, return_tensors="pt")
         grids = features["image_grid_thw"]
@@ -147,7 +147,7 @@ class Qwen3VLCollator:
             if len(pieces) != len(record.images) + 1:
                 raise DataError(
                     f"the chat template shows {len(pieces) - 1} images, the record has {len(record.images)}",
-                    where=where(record),
+                    where=record.place,
                     fix="use the processor's own chat template",
                 )
             each = [next(tokens) for _ in record.images]

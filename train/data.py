@@ -104,7 +104,7 @@ def _stratum(record: Record, key: str, option: str) -> str:
     if key not in record.strata:
         raise DataError(
             f"the record has no stratum {key!r}; it has {', '.join(record.strata) or 'none'}",
-            where=f"record {record.id} ({record.source.file} row {record.source.row})",
+            where=record.place,
             fix=f"name another one as batch.{option}" + (", or `label`" if option == "balance" else ""),
         )
     return record.strata[key]
@@ -115,7 +115,7 @@ def _check_pass(limit: int | None, record: Record, length: Length) -> None:
     if limit is not None and length.total > limit:
         raise DataError(
             f"sample of {length.total} tokens is over batch.max_tokens {limit}, alone in a forward pass",
-            where=f"record {record.id} ({record.source.file} row {record.source.row})",
+            where=record.place,
             fix="raise batch.max_tokens, or set batch.overlong: drop to leave such records out",
         )
 

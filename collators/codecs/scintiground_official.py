@@ -31,7 +31,7 @@ def official_row(record: Record) -> dict[str, Any]:
         if image.view not in TEXT_VIEWS:
             raise DataError(
                 f"view {image.view!r} of {image.path} is not one of {', '.join(TEXT_VIEWS)}",
-                where=f"record {record.id} ({record.source.file} row {record.source.row}), field images",
+                where=f"{record.place}, field images",
                 fix="name the views when preparing, or prepare the data as benchmark `generic`",
             )
     strata = {**default_strata(record), **record.strata}

@@ -26,7 +26,7 @@ def check_record(record: Record) -> None:
         DataError: Unknown task, class label that the task does not have, no target box where boxes are
             asked, or two target boxes in one view.
     """
-    where = f"record {record.id} ({record.source.file} row {record.source.row})"
+    where = record.place
     if record.task not in TASKS:
         raise DataError(
             f"task {record.task!r} is not one of {', '.join(TASKS)}",
