@@ -17,7 +17,7 @@ from collators.codecs.base import Codec, CodecError, Invalid
 from collators.codecs.registry import get_codec
 from collators.prompts import Message, Template, breakable, load_template, neutralise
 from recipes.errors import RecipeError
-from recipes.schema import Recipe
+from recipes.schema import Canvas, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, ProcessorMixin
@@ -30,6 +30,7 @@ class Encoder:
     Attributes:
         template: Prompt template.
         codec: Answer form.
+        canvas: How images become one picture; `None` for families that take them one by one.
         control_tokens: Every added token of the tokenizer; none may come out of data.
         parts: What the fingerprint covers, part -> value or hash; shown when two fingerprints differ.
         fingerprint: SHA-256 over `parts`.
@@ -37,6 +38,7 @@ class Encoder:
 
     template: Template
     codec: Codec
+    canvas: Canvas | None
     control_tokens: tuple[str, ...]
     parts: dict[str, Any]
     fingerprint: str
@@ -44,6 +46,16 @@ class Encoder:
     def messages(self, ask: Ask) -> list[Message]:
         """Chat messages of a question, images first."""
         return self.template.messages(ask, self.control_tokens)
+
+    def prompt_text(self, ask: Ask) -> str:
+        """The prompt of a question on a canvas, for families without turns.
+
+        Raises:
+            DataError: The images do not fit the canvas.
+        """
+        if self.canvas is None:
+            raise ValueError("this encoder has no canvas: its prompts are messages")
+        return self.template.text(ask, self.canvas, self.control_tokens)
 
     def target_text(self, record: Record) -> str:
         """The text to learn, without the end token.
@@ -90,7 +102,7 @@ def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
         **processor_parts(processor),
     }
     fingerprint = _sha256(json.dumps(parts, sort_keys=True))
-    return Encoder(template, codec, control, parts, fingerprint)
+    return Encoder(template, codec, recipe.canvas, control, parts, fingerprint)
 
 
 def _control_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:

@@ -18,9 +18,10 @@ from typing import Any
 
 import yaml
 
+from benchmarks.canvas import plan_layout
 from benchmarks.schema import Ask
 from recipes.errors import RecipeError
-from recipes.schema import Prompt
+from recipes.schema import Canvas, Prompt
 
 # SentencePiece tokenizers write a blank as the last of these.
 BLANKS = " \t\r\n\u2581"
@@ -30,26 +31,34 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A prompt: system and user text with fields in braces; an empty system text gives no system turn."""
+    """A prompt: system and user text with fields in braces; an empty system text gives no system turn.
+
+    Blanks around the filled user text are cut, but for one at its start that the template itself has.
+    """
 
     system: str
     user: str
 
     def messages(self, ask: Ask, control_tokens: Sequence[str]) -> list[Message]:
         """Chat messages: system turn, then one user turn with the images in record order and the text."""
-        values = {
-            "question": ask.question,
-            "task": ask.task,
-            "images": describe_images(ask),
-            "choices": "; ".join(ask.choices),
-        }
-        text = neutralise(self.user.format_map(values).strip(), control_tokens)
+        system, text = self._fill(ask, describe_images(ask), control_tokens)
         user: list[Message] = [{"type": "image"} for _ in ask.images]
         messages: list[Message] = [{"role": "user", "content": [*user, {"type": "text", "text": text}]}]
-        if self.system:
-            text = neutralise(self.system.format_map(values), control_tokens)
-            messages.insert(0, {"role": "system", "content": [{"type": "text", "text": text}]})
+        if system:
+            messages.insert(0, {"role": "system", "content": [{"type": "text", "text": system}]})
         return messages
+
+    def text(self, ask: Ask, canvas: Canvas, control_tokens: Sequence[str]) -> str:
+        """One text for families without turns, whose images are one canvas: system and user text, a blank between."""
+        return " ".join(filter(None, self._fill(ask, describe_panels(ask, canvas), control_tokens)))
+
+    def _fill(self, ask: Ask, images: str, control_tokens: Sequence[str]) -> tuple[str, str]:
+        """System and user text of a question; `images` describes its images."""
+        values = {"question": ask.question, "task": ask.task, "images": images, "choices": "; ".join(ask.choices)}
+        system, user = (
+            neutralise(text.format_map(values).strip(), control_tokens) for text in (self.system, self.user)
+        )
+        return system, f" {user}" if self.user.startswith(" ") else user
 
 
 BUILT_IN: dict[str, Template] = {
@@ -139,6 +148,26 @@ def describe_images(ask: Ask) -> str:
     if all(frame is not None for frame in frames) and frames:
         return "The images are frames " + ", ".join(str(frame) for frame in frames) + ", in this order."
     return ""
+
+
+def describe_panels(ask: Ask, canvas: Canvas) -> str:
+    """A sentence on where the views stand on their canvas; none for a single one, or for images without a view.
+
+    Source of the wording for two views side by side: scintiground.md, section 4.
+    """
+    panels = plan_layout(canvas, ask.images).panels
+    views = [panel.view for panel in panels]
+    if len(views) < 2 or not all(views):
+        return ""
+    sides, direction = ("left", "right"), "from left to right"
+    if canvas.arrange == "stacked":
+        sides, direction = ("upper", "lower"), "from top to bottom"
+    if len(views) == 2:
+        text = f"{views[0]} is the {sides[0]} panel and {views[1]} is the {sides[1]} panel."
+    else:
+        text = f"The panels {direction} are {', '.join(map(str, views))}."
+    black = [str(panel.view) for panel in panels if panel.image is None]
+    return f"{text} There is no {' and no '.join(black)} image: its panel is black." if black else text
 
 
 def breakable(token: str) -> bool:

@@ -6,17 +6,23 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from recipes.errors import UserError, run_command
+from recipes.schema import Family
 
 
 def main() -> int:
     """Dispatches on the subcommand."""
     parser = argparse.ArgumentParser(prog="python -m models", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    tiny = commands.add_parser("tiny", help="write a tiny random Qwen3-VL with its processor")
+    tiny = commands.add_parser("tiny", help="write a tiny random Qwen3-VL or PaliGemma with its processor")
     tiny.add_argument("out", type=Path)
     tiny.add_argument("--texts", type=Path, nargs="+", required=True, help="datasets whose texts train the tokenizer")
+    tiny.add_argument("--family", choices=get_args(Family), default="qwen3_vl", help="default: qwen3_vl")
+    tiny.add_argument("--generation", type=int, choices=(1, 2), default=1, help="of PaliGemma (default: 1)")
+    tiny.add_argument("--side", type=int, default=128, help="of PaliGemma's pictures in pixels (default: 128)")
+    tiny.add_argument("--patch", type=int, default=32, help="side of PaliGemma's patches in pixels (default: 32)")
     tiny.add_argument("--hidden", type=int, default=64, help="width of both towers (default: 64)")
     tiny.add_argument("--layers", type=int, default=2, help="blocks of both towers (default: 2)")
     tiny.add_argument("--seed", type=int, default=0)
@@ -26,15 +32,7 @@ def main() -> int:
     export.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
     arguments = parser.parse_args()
     if arguments.command == "tiny":
-        from models.tiny import TinySize, build_tiny_qwen3_vl
-
-        size = TinySize(
-            hidden=arguments.hidden,
-            layers=arguments.layers,
-            vision_hidden=arguments.hidden,
-            vision_layers=arguments.layers,
-        )
-        build_tiny_qwen3_vl(arguments.out, _texts(arguments.texts), size, seed=arguments.seed)
+        _tiny(arguments)
         print(f"model: {arguments.out}")
         print(f"next: python -m train RECIPE model.checkpoint={arguments.out}")
         return 0
@@ -42,6 +40,25 @@ def main() -> int:
     print(f"model: {arguments.out}")
     print(f"next: python -m infer {arguments.out} --data DATASET")
     return 0
+
+
+def _tiny(arguments: argparse.Namespace) -> None:
+    widths = {
+        "hidden": arguments.hidden,
+        "layers": arguments.layers,
+        "vision_hidden": arguments.hidden,
+        "vision_layers": arguments.layers,
+    }
+    texts = _texts(arguments.texts)
+    if arguments.family == "paligemma":
+        from models.tiny_paligemma import TinyPaliGemmaSize, build_tiny_paligemma
+
+        size = TinyPaliGemmaSize(generation=arguments.generation, side=arguments.side, patch=arguments.patch, **widths)
+        build_tiny_paligemma(arguments.out, texts, size, seed=arguments.seed)
+        return
+    from models.tiny import TinySize, build_tiny_qwen3_vl
+
+    build_tiny_qwen3_vl(arguments.out, texts, TinySize(**widths), seed=arguments.seed)
 
 
 def _texts(datasets: list[Path]) -> Iterator[str]:

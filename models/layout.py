@@ -25,35 +25,38 @@ class Layout:
         groups: Freeze group -> prefixes of its parameters' names; the head has only its own matrix, if there is one.
         roles: Role of a layer -> names of the linear layers that have it.
         language: Prefix of the language model.
+        vision: Prefix of the vision tower.
         embeddings: Name of the embedding module.
     """
 
     groups: Mapping[FreezeGroup, tuple[str, ...]]
     roles: Mapping[Role, tuple[str, ...]]
     language: str
+    vision: str
     embeddings: str
 
     def lora_targets(self, model: nn.Module, adapter: Adapter) -> list[str]:
         """Full names of the linear layers with one of the adapter's roles.
 
-        Names are resolved inside the language model: a vision tower may name its projections alike.
+        Names are resolved inside the language model: a vision tower may name its projections alike, and gets an
+        adapter only if the recipe says so.
 
         Raises:
             RecipeError: No layer matches.
         """
         names = [suffix for role in adapter.roles for suffix in self.roles[role]]
-        found = [
-            name
-            for name, _ in model.named_modules()
-            if name.startswith(self.language) and name.rsplit(".", maxsplit=1)[-1] in names
-        ]
-        if not found:
-            raise RecipeError(
-                f"no layer below {self.language} is named {', '.join(names)}",
-                where="adapter.roles",
-                fix="check model.family",
-            )
-        return found
+        layers = [name for name, _ in model.named_modules() if name.rsplit(".", maxsplit=1)[-1] in names]
+        targets: list[str] = []
+        for prefix in (self.language, *([self.vision] if adapter.vision else [])):
+            found = [name for name in layers if name.startswith(prefix)]
+            if not found:
+                raise RecipeError(
+                    f"no layer below {prefix} is named {', '.join(names)}",
+                    where="adapter.roles",
+                    fix="check model.family",
+                )
+            targets += found
+        return targets
 
     def adapt(self, model: PreTrainedModel, adapter: Adapter, *, seed: int) -> PreTrainedModel:
         """Wraps the model for LoRA; full fine-tuning returns it unchanged.

@@ -28,6 +28,7 @@ LAYOUT = Layout(
         "mlp": ("gate_proj", "up_proj", "down_proj"),
     },
     language="model.language_model.",
+    vision="model.visual.",
     embeddings="model.language_model.embed_tokens",
 )
 adapt = LAYOUT.adapt

@@ -8,7 +8,7 @@ ScintiGround JSON become one token each, so that answers are short.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 SPECIAL = (
@@ -70,28 +71,42 @@ class TinySize:
     pixel_std: float = 0.2
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerBase:
-    """A byte-level BPE tokenizer with Qwen's special tokens; the same texts give the same tokenizer."""
+def train_bpe(texts: Iterable[str], vocabulary: int, special: Sequence[str], pieces: str) -> Tokenizer:
+    """Trains a byte-level BPE tokenizer; the same texts give the same one.
+
+    Args:
+        texts: What to train on.
+        vocabulary: Upper bound on its size.
+        special: Its special tokens, which get the first ids.
+        pieces: Regular expression of the pieces that are never merged with each other.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(PIECES), "isolated"),
+            pre_tokenizers.Split(Regex(pieces), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=list(SPECIAL),
+        special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([*texts, *["system\n", "user\n", "assistant\n"] * 20], trainer)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerBase:
+    """A byte-level BPE tokenizer with Qwen's special tokens."""
+    from transformers import PreTrainedTokenizerFast
+
+    roles = ["system\n", "user\n", "assistant\n"] * 20
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=train_bpe([*texts, *roles], vocabulary, SPECIAL, PIECES),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         additional_special_tokens=[token for token in SPECIAL if token not in ("<|im_end|>", "<|endoftext|>")],

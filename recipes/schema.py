@@ -25,6 +25,7 @@ CodecName = Literal[
 ]
 # Their boxes are places on the composed canvas, so that they mean nothing without its plan.
 CANVAS_CODECS: tuple[CodecName, ...] = ("loc_tokens",)
+Family = Literal["qwen3_vl", "paligemma"]
 FreezeGroup = Literal["vision", "projector", "language", "embeddings", "head"]
 Role = Literal["attention", "mlp"]
 
@@ -123,10 +124,12 @@ class Model(Section):
         revision: Commit or tag on the hub; `null` takes the default branch.
         dtype: Type of the base weights in memory.
         quantization: `nf4` loads the base in 4 bits with double quantization (needs the `quant` extra).
-        attention: Attention implementation.
+        attention: Attention implementation. PaliGemma knows no `flash_attention_2`, which drops the mask that lets
+            image and prompt see each other; the language model of PaliGemma 2 always runs in `eager`, the only one
+            that caps its attention.
     """
 
-    family: Literal["qwen3_vl"]
+    family: Family
     checkpoint: str
     revision: str | None = None
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
@@ -143,6 +146,8 @@ class Adapter(Section):
         alpha: LoRA scale is alpha / rank.
         dropout: Dropout on the adapter's input.
         roles: Which linear layers of each language block get an adapter.
+        vision: The layers of the vision tower that bear the names of those roles get one too (PaliGemma: its query, key
+            and value projections).
         train_also: Modules trained in full beside the adapter and saved with it. Embeddings and head that share one
             matrix in the checkpoint go on sharing it: name `embeddings`, or both.
         init: Run or model folder with an adapter to start from, of the same rank, alpha, roles and `train_also`, on the
@@ -154,6 +159,7 @@ class Adapter(Section):
     alpha: Annotated[float, Field(gt=0)] = 32.0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
     roles: tuple[Role, ...] = ("attention", "mlp")
+    vision: bool = False
     train_also: tuple[Literal["projector", "embeddings", "head"], ...] = ()
     init: str | None = None
 
@@ -161,6 +167,8 @@ class Adapter(Section):
     def _lora_only(self) -> Adapter:
         if self.kind == "full" and self.train_also:
             raise ValueError("train_also is for kind lora: full fine-tuning trains whatever freeze leaves")
+        if self.kind == "full" and self.vision:
+            raise ValueError("vision is for kind lora: full fine-tuning trains whatever freeze leaves")
         if self.kind == "full" and self.init is not None:
             raise ValueError("init is for kind lora: give weights to go on from as model.checkpoint")
         return self
@@ -308,8 +316,7 @@ class Recipe(Section):
     def _consistent(self) -> Recipe:
         if self.codec in CANVAS_CODECS and self.canvas is None:
             raise ValueError(f"codec {self.codec} writes places on a canvas: add the section canvas, at least its size")
-        if self.canvas is not None and self.model.family == "qwen3_vl":
-            raise ValueError("canvas is for families that see one picture; qwen3_vl takes each image by itself")
+        self._check_family()
         if self.model.quantization == "nf4" and self.adapter.kind == "full":
             raise ValueError("model.quantization nf4 cannot be trained in full: set adapter.kind to lora")
         if self.data.validation is None and (self.selection.by == "score" or self.selection.patience is not None):
@@ -321,3 +328,20 @@ class Recipe(Section):
         if self.adapter.kind == "lora" and self.freeze:
             raise ValueError("freeze is for adapter.kind full: LoRA freezes every base weight by itself")
         return self
+
+    def _check_family(self) -> None:
+        """What a family cannot do with the other sections."""
+        if self.model.family == "qwen3_vl":
+            if self.canvas is not None:
+                raise ValueError("canvas is for families that see one picture; qwen3_vl takes each image by itself")
+            if self.adapter.vision:
+                raise ValueError("adapter.vision: no layer of qwen3_vl's vision tower has the name of a role")
+            return
+        if self.canvas is None:
+            raise ValueError(
+                "paligemma sees one picture: add the section canvas, with the checkpoint's size (224, 448, 896)"
+            )
+        if self.images != Images():
+            raise ValueError("images sets a pixel budget, which paligemma has not: canvas.size is its only size")
+        if self.model.attention == "flash_attention_2":
+            raise ValueError("model.attention flash_attention_2 drops paligemma's mask over image and prompt: use sdpa")

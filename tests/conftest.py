@@ -1,7 +1,8 @@
-"""Shared fixtures: a small phantom dataset and a tiny random Qwen3-VL, made once per test process."""
+"""Shared fixtures: a small phantom dataset and tiny random twins of each family, made once per test process."""
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,6 +75,59 @@ def make_recipe(tiny: Path, phantom_data: Path) -> Callable[..., Recipe]:
             "decoding.batch_size=4",
         )
         return load_recipe("demo/lora", [*small, *overrides])
+
+    return make
+
+
+@pytest.fixture(scope="session", params=[1, 2], ids=["first", "second"])
+def paligemma_generation(request: pytest.FixtureRequest) -> int:
+    """1 or 2: tests that use it run with both."""
+    generation: int = request.param
+    return generation
+
+
+@pytest.fixture(scope="session")
+def tiny_paligemma(phantom_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """A tiny random PaliGemma of a generation, with its processor: pictures of 128 x 128 pixels, 16 image tokens."""
+    import torch
+
+    from benchmarks.dataset import read_records
+    from models.tiny_paligemma import TinyPaliGemmaSize, build_tiny_paligemma
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("tiny_paligemma")
+
+    @functools.cache
+    def build(generation: int) -> Path:
+        texts = []
+        for record in read_records(phantom_data, "train"):
+            target = record.target
+            texts += [f"{record.task}: {record.question}", target.text or "", target.label or ""]
+            texts += [box.label or "" for box in target.boxes]
+        build_tiny_paligemma(folder / str(generation), texts, TinyPaliGemmaSize(generation=generation), seed=0)
+        return folder / str(generation)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def make_paligemma_recipe(tiny_paligemma: Callable[[int], Path], phantom_data: Path) -> Callable[..., Recipe]:
+    """The demo's PaliGemma recipe on a tiny model and the small dataset, with overrides."""
+
+    def make(*overrides: str, generation: int = 1) -> Recipe:
+        small = (
+            f"data.dataset={phantom_data}",
+            f"model.checkpoint={tiny_paligemma(generation)}",
+            "batch.size=4",
+            "batch.workers=0",
+            "train.max_steps=3",
+            "train.save_steps=2",
+            "train.log_steps=1",
+            "train.warmup_steps=0",
+            "decoding.max_new_tokens=12",
+            "decoding.batch_size=4",
+        )
+        return load_recipe("demo/paligemma_lora", [*small, *overrides])
 
     return make
 
