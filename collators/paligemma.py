@@ -109,7 +109,7 @@ class PaliGemmaCollator:
     def pixels(self, records: Sequence[Record]) -> Tensor:
         """float32[B, 3, S, S]; a canvas that several records share is prepared once."""
         keys = [canvas_key(record) for record in records]
-        unique = {key: record for key, record in zip(keys, records, strict=True)}
+        unique = dict(zip(keys, records, strict=True))
         places = {key: place for place, key in enumerate(unique)}
         drawn = [draw_canvas(record, self.canvas, self.images) for record in unique.values()]
         pixels: Tensor = self.processor.image_processor(drawn, return_tensors="pt")["pixel_values"]
