@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -69,6 +69,10 @@ class Collator(Protocol):
     def check_length(self, record: Record, length: Length) -> None:
         """Raises `DataError` if the sample is over a limit; images are never cut to fit."""
         ...
+
+
+# Builds the inputs of `generate` for a batch of records: tensors, or what transformers takes in their place.
+PromptInputs = Callable[[Sequence[Record]], dict[str, Any]]
 
 
 class CollatorClass(Protocol):

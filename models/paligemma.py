@@ -8,10 +8,11 @@ the first loss that is no number, and prediction writes an error instead of a te
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
+from collators.base import Collator, PromptInputs
 from models.layout import Layout
 from models.loading import read_config, read_processor, read_weights
 from models.paligemma_tokens import check_vocabulary
@@ -20,6 +21,8 @@ from recipes.schema import Images, Model
 
 if TYPE_CHECKING:
     from transformers import PaliGemmaConfig, PaliGemmaProcessor, PreTrainedModel
+
+    from collators.paligemma import PaliGemmaCollator
 
 LAYOUT = Layout(
     groups={
@@ -84,6 +87,13 @@ def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> Pre
     # The vision tower is small and its error in 4 bits would reach every box.
     whole = ("model.vision_tower", "model.multi_modal_projector", "lm_head")
     return read_weights(model, attention=attention_of(model, config), whole=whole, device_map=device_map)
+
+
+def prompt_inputs(model: PreTrainedModel, collator: Collator) -> PromptInputs:
+    """What builds the inputs to generate from: the vision features of a canvas are computed once."""
+    from models.paligemma_features import CanvasFeatures
+
+    return CanvasFeatures(model, cast("PaliGemmaCollator", collator))
 
 
 def last_positions(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ARG001 - as other families

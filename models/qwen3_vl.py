@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from collators.base import Collator, PromptInputs
 from models.layout import Layout
 from models.loading import read_config, read_processor, read_weights
 from recipes.errors import RecipeError
@@ -96,6 +97,11 @@ def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> Pre
     load_config(model)
     # The vision tower is small and its error in 4 bits would reach every box.
     return read_weights(model, attention=model.attention, whole=("model.visual", "lm_head"), device_map=device_map)
+
+
+def prompt_inputs(model: PreTrainedModel, collator: Collator) -> PromptInputs:  # noqa: ARG001 - as other families
+    """What builds the inputs to generate from: the collator."""
+    return collator
 
 
 def last_positions(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:

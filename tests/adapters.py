@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from collators.encoder import build_encoder
 from models.provenance import write_encoder
-from models.qwen3_vl import adapt, load_model, load_processor
+from models.registry import family_module
 from recipes.schema import Recipe
 
 
@@ -34,7 +34,7 @@ def steps(model: nn.Module, batch: dict[str, Tensor], count: int = 2) -> None:
 
 def write_run(run: Path, recipe: Recipe, model: nn.Module) -> Path:
     """Saves an adapted model as `run/model`, with processor, recipe and encoder; returns the run."""
-    processor = load_processor(recipe.model, recipe.images)
+    processor = family_module(recipe.model.family).load_processor(recipe.model, recipe.images)
     model.save_pretrained(run / "model")
     processor.save_pretrained(run / "model")
     write_encoder(run / "model", recipe, build_encoder(recipe, processor))
@@ -43,7 +43,8 @@ def write_run(run: Path, recipe: Recipe, model: nn.Module) -> Path:
 
 def write_adapter_run(run: Path, recipe: Recipe, *, seed: int = 1, size: float = 0.2) -> Path:
     """A run with an adapter whose effect on the answers is plain; what is trained beside it moves too."""
-    model = adapt(load_model(recipe.model), recipe.adapter, seed=seed)
+    family = family_module(recipe.model.family)
+    model = family.adapt(family.load_model(recipe.model), recipe.adapter, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +14,12 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
-from collators.base import Collator
+from collators.base import Collator, PromptInputs
 from collators.codecs.base import ClosedForm
 from infer.engines.base import Generated
 from infer.engines.label_scores import label_scores
 from infer.engines.label_tokens import LabelTokens, label_tokens
+from models.registry import family_module
 from recipes.errors import UserError
 
 
@@ -55,6 +57,9 @@ class HfEngine:
         self.collator = collator
         self.max_new_tokens = max_new_tokens
         self.lockstep = lockstep
+        # Processes that compute together must not each decide which features they have already.
+        family = family_module(model.config.model_type)
+        self.inputs: PromptInputs = collator if lockstep else family.prompt_inputs(model, collator)
         # Directly after the prompt the tokens of a class are the same for every question of a task.
         self._constant: dict[ClosedForm, LabelTokens] = {}
         ends = model.generation_config.eos_token_id
@@ -79,16 +84,17 @@ class HfEngine:
             UserError: The device has not enough memory for the block.
             DataError: In lockstep, a record cannot be read: without it the others would wait for ever.
         """
-        usable, results, inputs = self._prepare(records)
+        with self._memory(records):
+            usable, results, inputs = self._prepare(records)
         if usable:
             for number, generated in zip(usable, self._batch([records[i] for i in usable], inputs), strict=True):
                 results[number] = generated
         return [results[number] for number in range(len(records))]
 
-    def _prepare(self, records: Sequence[Record]) -> tuple[list[int], dict[int, Generated], dict[str, Tensor]]:
+    def _prepare(self, records: Sequence[Record]) -> tuple[list[int], dict[int, Generated], dict[str, Any]]:
         """Numbers of the records whose inputs can be built, an error row for each other, and the inputs."""
         try:
-            return list(range(len(records))), {}, self.collator(records)
+            return list(range(len(records))), {}, self.inputs(records)
         except DataError:
             if self.lockstep:
                 raise
@@ -97,19 +103,22 @@ class HfEngine:
         failed: dict[int, Generated] = {}
         for number, record in enumerate(records):
             try:
-                self.collator([record])
+                self.inputs([record])
             except DataError as error:
                 failed[number] = Generated(error=str(error))
             else:
                 usable.append(number)
-        return usable, failed, self.collator([records[number] for number in usable]) if usable else {}
+        return usable, failed, self.inputs([records[number] for number in usable]) if usable else {}
 
     @torch.inference_mode()
-    def _batch(self, records: Sequence[Record], inputs: dict[str, Tensor]) -> list[Generated]:
+    def _batch(self, records: Sequence[Record], inputs: dict[str, Any]) -> list[Generated]:
         sizes = inputs["attention_mask"].sum(dim=1).tolist()
         finite = FiniteLogits()
-        with self._memory(records, max(sizes)):
-            inputs = {key: value.to(self.model.device) for key, value in inputs.items()}
+        with self._memory(records):
+            inputs = {
+                key: value.to(self.model.device) if isinstance(value, Tensor) else value
+                for key, value in inputs.items()
+            }
             output = self.model.generate(
                 **inputs,
                 generation_config=self.config,
@@ -131,11 +140,12 @@ class HfEngine:
         ]
 
     @contextmanager
-    def _memory(self, records: Sequence[Record], longest: int) -> Iterator[None]:
+    def _memory(self, records: Sequence[Record]) -> Iterator[None]:
         """Turns a lack of memory into our error."""
         try:
             yield
         except torch.OutOfMemoryError as error:
+            longest = max(length.total for length in self.collator.measure(records))
             raise UserError(
                 f"out of memory for {len(records)} questions of up to {longest} tokens + {self.max_new_tokens} new ones",
                 where=f"records {records[0].id} to {records[-1].id}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from PIL import Image as PILImage
 
@@ -13,7 +14,7 @@ from collators.encoder import build_encoder
 from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import FolderImages, ImageSource
 from infer.ask import GivenImages
-from models.qwen3_vl import load_processor
+from models.registry import family_collator, family_module
 from recipes.schema import Recipe
 
 PLAIN = ("codec=plain", "prompt.template=plain")
@@ -73,10 +74,11 @@ def pictures(records: Sequence[Record]) -> GivenImages:
     )
 
 
-def make_collator(recipe: Recipe, images: ImageSource, *, targets: bool, **limits: int) -> Qwen3VLCollator:
-    """The recipe's collator over an image source."""
-    processor = load_processor(recipe.model, recipe.images)
-    return Qwen3VLCollator(build_encoder(recipe, processor), processor, images, targets=targets, **limits)
+def make_collator(recipe: Recipe, images: ImageSource, *, targets: bool, **limits: int) -> Any:
+    """The collator of the recipe's family over an image source."""
+    processor = family_module(recipe.model.family).load_processor(recipe.model, recipe.images)
+    encoder = build_encoder(recipe, processor)
+    return family_collator(recipe.model.family)(encoder, processor, images, targets=targets, **limits)
 
 
 def prompt_text(collator: Qwen3VLCollator, record: Record) -> str:

@@ -42,6 +42,7 @@ class Scripted:
 
     device = torch.device("cpu")
     dtype = torch.float32
+    config = SimpleNamespace(model_type="qwen3_vl")
 
     def __init__(self, *rows, ends=None):
         self.rows = rows
