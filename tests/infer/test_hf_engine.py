@@ -258,7 +258,7 @@ def test_out_of_memory_says_what_was_tried_and_what_helps(build, monkeypatch, wh
         monkeypatch.setattr(engine.model, "generate", full)
     else:
         inputs = {key: value.as_subclass(Unmovable) for key, value in engine.collator(MIXED).items()}
-        monkeypatch.setattr(engine, "collator", lambda records: inputs)
+        monkeypatch.setattr(engine, "inputs", lambda records: inputs)
     with pytest.raises(UserError, match=rf"out of memory for 3 questions of up to {longest} tokens \+ 6") as raised:
         engine.generate(MIXED)
     assert raised.value.where == "records short to long"
