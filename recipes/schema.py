@@ -22,9 +22,10 @@ CodecName = Literal[
     "scintiground_old_json",
     "plain",
     "loc_tokens",
+    "seg_tokens",
 ]
 # Their boxes are places on the composed canvas, so that they mean nothing without its plan.
-CANVAS_CODECS: tuple[CodecName, ...] = ("loc_tokens",)
+CANVAS_CODECS: tuple[CodecName, ...] = ("loc_tokens", "seg_tokens")
 Family = Literal["qwen3_vl", "paligemma"]
 FreezeGroup = Literal["vision", "projector", "language", "embeddings", "head"]
 Role = Literal["attention", "mlp"]

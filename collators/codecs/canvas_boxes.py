@@ -38,11 +38,9 @@ def box_to_numbers(box: Box, layout: Layout) -> GridBox:
     return left, top, right, bottom
 
 
-def numbers_to_canvas(numbers: GridBox, layout: Layout) -> XYXY | None:
-    """The box in canvas pixels; `None` if the numbers do not increase."""
+def numbers_to_canvas(numbers: GridBox, layout: Layout) -> XYXY:
+    """The box in canvas pixels; empty or inverted where the numbers do not increase."""
     x1, y1, x2, y2 = numbers
-    if not (x1 < x2 and y1 < y2):
-        return None
     width, height = layout.width, layout.height
     return x1 * width / LAST, y1 * height / LAST, x2 * width / LAST, y2 * height / LAST
 

@@ -13,6 +13,8 @@ and reasoning are not written. `canvas_boxes` states what a box loses.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks.canvas import Layout, plan_layout
 from benchmarks.errors import DataError
 from benchmarks.schema import Answer, Ask, Box
@@ -34,10 +36,14 @@ class LocTokens:
 
     Args:
         canvas: The recipe's canvas, on which the codes are places.
+
+    Attributes:
+        mask_codes: How many mask codes follow the location codes of each box.
     """
 
     name = "loc_tokens"
     tasks: tuple[str, ...] | None = None
+    mask_codes = 0
 
     def __init__(self, canvas: Canvas) -> None:
         self.canvas = canvas
@@ -49,18 +55,34 @@ class LocTokens:
             CodecError: Nothing to write; words that would be read back as something else; a box outside its image;
                 images that do not fit the canvas.
         """
+        return self.write(answer, ask, [()] * len(answer.boxes))
+
+    def decode(self, text: object, ask: Ask) -> Answer | Invalid:
+        """Reads the text; never raises. Boxes that lie on no view, or on several, make it invalid."""
+        read = self.read(text, ask)
+        if isinstance(read, Invalid):
+            return read
+        fields, boxes = read
+        return Answer(text=fields.text, label=fields.label, boxes=boxes)
+
+    def write(self, answer: Answer, ask: Ask, codes: Sequence[tuple[int, ...]]) -> str:
+        """The text with the given mask codes behind each box, one tuple a box.
+
+        Raises:
+            CodecError: As `encode`.
+        """
         objects: tuple[Coded, ...] = ()
         if answer.boxes:
             layout = self.layout(ask)
             objects = tuple(
-                Coded(grid=self.numbers(box, layout, ask), label=(box.label or "").strip() or None)
-                for box in answer.boxes
+                Coded(grid=self.numbers(box, layout, ask), codes=behind, label=(box.label or "").strip() or None)
+                for box, behind in zip(answer.boxes, codes, strict=True)
             )
         return write_fields(Fields(label=answer.label, objects=objects, text=answer.text), ask, codec=self.name)
 
-    def decode(self, text: object, ask: Ask) -> Answer | Invalid:
-        """Reads the text; never raises. Boxes that lie on no view, or on several, make it invalid."""
-        fields = read_fields(text, ask, mask_codes=0)
+    def read(self, text: object, ask: Ask) -> tuple[Fields, tuple[Box, ...]] | Invalid:
+        """What the text says, and the box of each of its objects in native pixels; never raises."""
+        fields = read_fields(text, ask, mask_codes=self.mask_codes)
         if isinstance(fields, Invalid):
             return fields
         boxes: list[Box] = []
@@ -74,7 +96,7 @@ class LocTokens:
                 if isinstance(box, Invalid):
                     return box
                 boxes.append(box)
-        return Answer(text=fields.text, label=fields.label, boxes=tuple(boxes))
+        return fields, tuple(boxes)
 
     def closed_form(self, ask: Ask) -> ClosedForm | None:
         """The class of a closed ScintiGround question, directly after the prompt.
@@ -117,10 +139,10 @@ class LocTokens:
 
 def read_box(item: Coded, layout: Layout) -> Box | Invalid:
     """The box of an object in native pixels of its image, or why it has none."""
-    place = numbers_to_canvas(item.grid, layout)
-    if place is None:
+    x1, y1, x2, y2 = item.grid
+    if not (x1 < x2 and y1 < y2):
         return Invalid("non_increasing_box")
-    located = canvas_to_native(place, layout)
+    located = canvas_to_native(numbers_to_canvas(item.grid, layout), layout)
     if isinstance(located, str):
         return Invalid(located)
     image, xyxy = located

@@ -10,6 +10,7 @@ from collators.codecs.loc_tokens import LocTokens
 from collators.codecs.plain import Plain
 from collators.codecs.scintiground import ScintigroundJson, ScintigroundOldJson, ScintigroundTags
 from collators.codecs.scintiground_class_first import ScintigroundClassFirst
+from collators.codecs.seg_tokens import SegTokens
 from recipes.errors import UserError
 from recipes.schema import Canvas
 
@@ -19,7 +20,7 @@ _CODECS: dict[str, Codec] = {
 }
 
 
-_ON_CANVAS: dict[str, type[LocTokens]] = {LocTokens.name: LocTokens}
+_ON_CANVAS: dict[str, type[LocTokens]] = {codec.name: codec for codec in (LocTokens, SegTokens)}
 NAMES = (*_CODECS, *_ON_CANVAS)
 
 

@@ -106,6 +106,49 @@ def test_a_mask_comes_back_but_for_its_rim(case, data):
     assert not back[outside].any()
 
 
+def near(mask: np.ndarray, reach: tuple[float, float]) -> np.ndarray:
+    """Whether the mask holds a pixel whose centre is at most `reach` (x, y) pixels away: bool[h, w]."""
+    down, across = (
+        (np.abs(np.subtract.outer(np.arange(side), np.arange(side))) <= far + 1e-9).astype(int)
+        for side, far in zip(mask.shape, reversed(reach), strict=True)
+    )
+    return down @ mask @ across > 0
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=3),
+    st.sampled_from(["squash", "pad"]),
+    st.sampled_from(["side_by_side", "stacked"]),
+    st.integers(1, 90),
+    st.integers(0, 2**32 - 1),
+    st.data(),
+)
+def test_any_mask_comes_back_within_half_a_pixel_of_both_grids(sizes, resize, arrange, size, seed, data):
+    """Arbitrary pixels, either way: native to square and back, and square to native and back."""
+    images = [Image(path="a.png", width=w, height=h) for w, h in sizes]
+    layout = plan_layout(Canvas(size=size, resize=resize, arrange=arrange, gap=data.draw(st.integers(0, 5))), images)
+    number = data.draw(st.integers(0, len(images) - 1))
+    panel = layout.panel(number)
+    part = np.s_[panel.y : panel.y + panel.height, panel.x : panel.x + panel.width]
+    rng = np.random.default_rng(seed)
+
+    whole = np.zeros((layout.height, layout.width), dtype=np.bool_)
+    whole[part] = rng.random((panel.height, panel.width)) > 0.5
+    reach = (0.5 / layout.scale[0] + 0.5, 0.5 / layout.scale[1] + 0.5)
+    back = layout.mask_to_native(number, layout.mask_to_canvas(number, whole[part]))
+    assert (back <= near(whole, reach)[part]).all()
+    assert (~back <= near(~whole, reach)[part]).all()
+
+    square = rng.random((size, size)) > 0.5
+    reach = (0.5 * layout.scale[0] + 0.5, 0.5 * layout.scale[1] + 0.5)
+    again = layout.mask_to_canvas(number, layout.mask_to_native(number, square))
+    inside = layout.mask_to_canvas(number, np.ones((panel.height, panel.width), dtype=np.bool_))
+    assert not again[~inside].any()
+    assert (again <= near(square, reach))[inside].all()
+    assert (~again <= near(~square, reach))[inside].all()
+
+
 def test_a_square_that_is_a_multiple_of_the_canvas_keeps_masks_exactly():
     layout = plan_layout(Canvas(size=1024, resize="pad"), [image("ANT", 100, 256), image("POST", 90, 256)])
     mask = np.random.default_rng(0).random((256, 90)) > 0.5
