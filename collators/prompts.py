@@ -84,6 +84,11 @@ BUILT_IN: dict[str, Template] = {
         ),
         user="{images} Task type: {task}. {question}",
     ),
+    # PaliGemma's: one text, no turns. With the blank before it as the published run wrote it: "<image> ANT is ...".
+    "scintiground_canvas": Template(system="", user="{images} Task type: {task}. {question}"),
+    "scintiground_canvas_paper": Template(system="", user=" {images} Task type: {task}. {question}"),
+    # The prefix of PaliGemma's own question answering in English.
+    "answer_en": Template(system="", user="answer en {question}"),
     # For tiny models: every token of a fixed system text costs time and tells them nothing.
     "scintiground_short": Template(system="", user="{task}: {question}"),
     "plain": Template(system="", user="{question}"),

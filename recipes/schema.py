@@ -14,7 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 # The names are written here and not asked of the packages that hold them: those import this one. A test compares.
-TemplateName = Literal["scintiground", "scintiground_class_first", "scintiground_short", "plain", "choices"]
+TemplateName = Literal[
+    "scintiground",
+    "scintiground_class_first",
+    "scintiground_canvas",
+    "scintiground_canvas_paper",
+    "answer_en",
+    "scintiground_short",
+    "plain",
+    "choices",
+]
 CodecName = Literal[
     "scintiground_json",
     "scintiground_class_first",

@@ -102,7 +102,7 @@ def test_package_files_only_hold_a_docstring():
 @pytest.mark.parametrize("name", shipped())
 def test_a_shipped_recipe_loads_with_its_codec_and_prompt_and_says_how_to_run_it(name):
     recipe = load_recipe(name)
-    assert get_codec(recipe.codec).name == recipe.codec
+    assert get_codec(recipe.codec, recipe.canvas).name == recipe.codec
     assert load_template(recipe.prompt).user
     lines = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     header = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]

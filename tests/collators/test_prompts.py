@@ -10,7 +10,7 @@ from benchmarks.schema import Ask, Image
 from collators.prompts import BUILT_IN, Template, breakable, describe_images, load_template, neutralise
 from models.tiny import SPECIAL
 from recipes.errors import RecipeError
-from recipes.schema import Prompt, TemplateName
+from recipes.schema import Canvas, Prompt, TemplateName
 from tests.collators.samples import PIECES
 
 texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
@@ -157,3 +157,42 @@ def test_bad_prompt_files(tmp_path, content, message):
 def test_recipes_know_every_template_and_no_other():
     assert set(get_args(TemplateName)) == set(BUILT_IN)
     assert all(load_template(Prompt(template=name)) is BUILT_IN[name] for name in BUILT_IN)
+
+
+def on_canvas(template, *views, **canvas):
+    images = tuple(Image(path=f"{n}", width=256, height=1024, view=view) for n, view in enumerate(views))
+    asked = Ask(task="vqa", images=images, question="Hot?", choices=())
+    return BUILT_IN[template].text(asked, Canvas(size=224, **canvas), ())
+
+
+def test_the_published_canvas_prompt_is_word_for_word_with_its_leading_blank():
+    """Source: scintiground.md, section 4: `<image> ` and the text."""
+    pair = on_canvas("scintiground_canvas_paper", "ANT", "POST")
+    assert pair == " ANT is the left panel and POST is the right panel. Task type: vqa. Hot?"
+    assert on_canvas("scintiground_canvas_paper", "POST") == " Task type: vqa. Hot?"
+    assert on_canvas("scintiground_canvas", "ANT", "POST") == pair.strip()
+
+
+@pytest.mark.parametrize(
+    ("views", "canvas", "said"),
+    [
+        (("ANT", "POST"), {"arrange": "stacked"}, "ANT is the upper panel and POST is the lower panel."),
+        (("POST", "ANT"), {"order": ("ANT", "POST")}, "ANT is the left panel and POST is the right panel."),
+        (
+            ("POST",),
+            {"order": ("ANT", "POST"), "missing": "black"},
+            "ANT is the left panel and POST is the right panel. There is no ANT image: its panel is black.",
+        ),
+        (("A", "B", "C"), {}, "The panels from left to right are A, B, C."),
+        (("A", "B", "C"), {"arrange": "stacked"}, "The panels from top to bottom are A, B, C."),
+        ((None, None), {}, ""),
+    ],
+)
+def test_a_canvas_is_described_as_it_is_laid_out(views, canvas, said):
+    assert on_canvas("scintiground_canvas", *views, **canvas) == f"{said} Task type: vqa. Hot?".strip()
+
+
+def test_a_system_text_comes_before_the_prompt_of_a_canvas():
+    template = Template(system="Be brief.", user="{question}")
+    asked = Ask(task="vqa", images=(Image(path="a", width=4, height=4),), question="Hot?", choices=())
+    assert template.text(asked, Canvas(size=224), ()) == "Be brief. Hot?"

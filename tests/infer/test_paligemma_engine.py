@@ -224,4 +224,3 @@ def test_an_adapter_answers_as_plain_peft_on_plain_transformers(make_paligemma_r
         assert tuple(new[: len(generated.ids)].tolist()) == generated.ids
     untuned = load_system(recipe.model.checkpoint, recipe_path=str(run / "model" / "recipe.yaml"), overrides=())
     assert [each.ids for each in untuned.engine(images).generate(records[:4])] != [each.ids for each in ours]
-
