@@ -39,12 +39,18 @@ def deepspeed(folder: Path, stage: int) -> tuple[str, ...]:
 
 
 def launch(
-    how: tuple[str, ...], words: list[str], out: Path, *, module: str = "train", **environment: str
+    how: tuple[str, ...],
+    words: list[str],
+    out: Path,
+    *,
+    recipe: str = "demo/lora",
+    module: str = "train",
+    **environment: str,
 ) -> tuple[int, str]:
     """Trains in two processes; returns the status and all that was printed."""
     command = [sys.executable, "-m", "accelerate.commands.launch", *LAUNCH, "--main_process_port", "0", *how]
     result = subprocess.run(
-        [*command, "-m", module, "demo/lora", *words, "--out", str(out)],
+        [*command, "-m", module, recipe, *words, "--out", str(out)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment},
         stdout=subprocess.PIPE,

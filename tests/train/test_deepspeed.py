@@ -12,11 +12,8 @@ import torch
 from benchmarks.dataset import image_root, read_records
 from benchmarks.predictions import read_predictions
 from benchmarks.prepare import prepare as prepare_data
-from collators.encoder import build_encoder
-from collators.qwen3_vl import Qwen3VLCollator
-from collators.sources import FolderImages
-from models.qwen3_vl import load_processor
 from recipes.errors import RecipeError
+from tests.collators.samples import folder_images, make_collator
 from tests.launching import ROOT
 from tests.sharding import DDP, FSDP, deepspeed, history, launch, trained, weights
 from train import launch as launching
@@ -81,10 +78,8 @@ def plain_model(out, tiny, kind):
 
 def answers(model, recipe):
     """Logits and greedy tokens of four validation questions."""
-    processor = load_processor(recipe.model, recipe.images)
     data = Path(recipe.data.dataset)
-    images = FolderImages(image_root(data))
-    collator = Qwen3VLCollator(build_encoder(recipe, processor), processor, images, targets=False)
+    collator = make_collator(recipe, folder_images(data), targets=False)
     inputs = collator(list(read_records(data, "val"))[:4])
     with torch.inference_mode():
         logits = model(**inputs).logits
@@ -126,6 +121,26 @@ def test_zero_equals_one_process(stage, kind, cut, single, words, tiny, make_rec
     recipe = make_recipe()
     logits, tokens = answers(plain_model(tmp_path / "out", tiny, kind), recipe)
     wanted, wanted_tokens = answers(plain_model(single[kind], tiny, kind), recipe)
+    assert (logits - wanted).norm() <= 1e-3 * wanted.norm()
+    assert torch.equal(tokens, wanted_tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("generation", "kind"), [(1, "lora"), (1, "full"), (2, "full")])
+def test_zero3_equals_one_process_with_paligemma(
+    generation, kind, words, tiny_paligemma, make_paligemma_recipe, tmp_path
+):
+    """As above; `adapter.vision` so that every part of the model has weights to train."""
+    tiny = tiny_paligemma(generation)
+    vision = ("adapter.vision=true",) if kind == "lora" else ()
+    shared = [*words, f"model.checkpoint={tiny}", *KINDS[kind], *vision]
+    recipe = make_paligemma_recipe(*shared, "batch.size=8", generation=generation)
+    run(recipe, tmp_path / "one", silent)
+    cut = ("batch.size=2", "batch.accumulation=2")
+    trained(deepspeed(tmp_path, 3), [*shared, *cut], tmp_path / "out", recipe="demo/paligemma_lora")
+    assert_same_run(tmp_path / "out", tmp_path / "one")
+    logits, tokens = answers(plain_model(tmp_path / "out", tiny, kind), recipe)
+    wanted, wanted_tokens = answers(plain_model(tmp_path / "one", tiny, kind), recipe)
     assert (logits - wanted).norm() <= 1e-3 * wanted.norm()
     assert torch.equal(tokens, wanted_tokens)
 

@@ -9,12 +9,10 @@ import torch
 from torch.nn import functional
 from transformers import TrainerCallback
 
-from benchmarks.dataset import image_root, read_records
+from benchmarks.dataset import read_records
 from collators.base import IGNORE
-from collators.encoder import build_encoder
-from collators.qwen3_vl import Qwen3VLCollator
-from collators.sources import FolderImages
-from models.qwen3_vl import adapt, load_model, load_processor
+from models.registry import family_module
+from tests.collators.samples import folder_images, make_collator
 from train.arguments import training_arguments
 from train.loader import StepLoader
 from train.loss import summed_loss
@@ -33,13 +31,19 @@ class KeepGradients(TrainerCallback):
 
 
 def collator_for(recipe, data, *, targets=True):
-    processor = load_processor(recipe.model, recipe.images)
-    return Qwen3VLCollator(build_encoder(recipe, processor), processor, FolderImages(image_root(data)), targets=targets)
+    return make_collator(recipe, folder_images(data), targets=targets)
+
+
+@pytest.fixture(params=["qwen3_vl", "paligemma"])
+def make(request, make_recipe, make_paligemma_recipe):
+    """Makes recipes of a family."""
+    return {"qwen3_vl": make_recipe, "paligemma": make_paligemma_recipe}[request.param]
 
 
 def gradients(recipe, data, out: Path, records):
     """Gradients of the first two optimiser steps of a run."""
-    model = adapt(load_model(recipe.model), recipe.adapter, seed=0)
+    family = family_module(recipe.model.family)
+    model = family.adapt(family.load_model(recipe.model), recipe.adapter, seed=0)
     collator = collator_for(recipe, data)
     weights = recipe.batch.class_weights
     samples = [
@@ -60,11 +64,11 @@ def distance(a, b):
 
 
 @pytest.mark.parametrize("reduction", ["token", "sample"])
-def test_gradients_do_not_depend_on_the_split_of_a_step(reduction, make_recipe, phantom_data, tmp_path):
+def test_gradients_do_not_depend_on_the_split_of_a_step(reduction, make, phantom_data, tmp_path):
     records = list(read_records(phantom_data, "train"))[:19]  # the last step of the epoch has 3
     runs = {}
     for size, accumulation, more in ((8, 1, ()), (1, 8, ()), (2, 4, ()), (8, 1, ("batch.max_tokens=160",))):
-        recipe = make_recipe(
+        recipe = make(
             f"batch.size={size}",
             f"batch.accumulation={accumulation}",
             f"batch.loss_reduction={reduction}",
@@ -117,11 +121,11 @@ def test_a_step_averages_over_its_tokens_or_samples():
     assert float(summed_loss(logits, labels, torch.tensor([0.0, 1.0]), "sample")) == pytest.approx(0.0)
 
 
-def test_head_at_targets_equals_full_head(make_recipe, phantom_data):
-    recipe = make_recipe()
+def test_head_at_targets_equals_full_head(make, phantom_data):
+    recipe = make()
     records = list(read_records(phantom_data, "train"))[:6]
     batch = collator_for(recipe, phantom_data)(records)
-    model = load_model(recipe.model)
+    model = family_module(recipe.model.family).load_model(recipe.model)
     labels, keep = batch.pop("labels"), batch.pop("logits_to_keep")
     tokens = (labels != IGNORE).sum()
     few = summed_loss(model(**batch, logits_to_keep=keep).logits, labels, torch.ones(6), "token") / tokens
@@ -132,13 +136,13 @@ def test_head_at_targets_equals_full_head(make_recipe, phantom_data):
     assert distance(grads[0], grads[1]) < 1e-5
 
 
-def test_loss_does_not_depend_on_padding(make_recipe, phantom_data):
+def test_loss_does_not_depend_on_padding(make, phantom_data):
     """A sample alone, and beside one that is longer."""
-    recipe = make_recipe()
+    recipe = make()
     records = sorted(read_records(phantom_data, "train"), key=lambda r: len(r.question) + 100 * len(r.target.boxes))
     short, long = records[0], records[-1]
     collator = collator_for(recipe, phantom_data)
-    model = load_model(recipe.model)
+    model = family_module(recipe.model.family).load_model(recipe.model)
 
     def total(batch_records):
         batch = collator(batch_records)

@@ -24,28 +24,30 @@ TWO = (
 )
 
 
-def train(recipe_overrides, out: Path, *, processes: int):
-    """Runs `-m train demo/lora` in subprocesses; returns history, manifest and output."""
+def train(recipe, overrides, out: Path, *, processes: int):
+    """Runs `-m train RECIPE` in subprocesses; returns history, manifest and output."""
     launcher = [sys.executable, "-m"]
     if processes > 1:
         launcher = [str(Path(sys.executable).with_name("accelerate")), "launch", *TWO, "-m"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [*launcher, "train", "demo/lora", *recipe_overrides, "--out", str(out)]
+    command = [*launcher, "train", recipe, *overrides, "--out", str(out)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     return history, json.loads((out / "manifest.json").read_text()), result.stdout
 
 
-@pytest.mark.parametrize("reduction", ["token", "sample"])
-def test_two_processes_equal_one(reduction, tiny, phantom_data, tmp_path):
+@pytest.mark.parametrize(
+    ("recipe", "reduction"), [("demo/lora", "token"), ("demo/lora", "sample"), ("demo/paligemma_lora", "sample")]
+)
+def test_two_processes_equal_one(recipe, reduction, tiny, tiny_paligemma, phantom_data, tmp_path):
     """Also in the last step of a pass (71 = 4 x 16 + 7 samples), where the processes hold 4 and 3 samples.
 
     By tokens the second process runs out of samples and repeats one without weight.
     """
     shared = [
         f"data.dataset={phantom_data}",
-        f"model.checkpoint={tiny}",
+        f"model.checkpoint={tiny if recipe == 'demo/lora' else tiny_paligemma(1)}",
         f"batch.loss_reduction={reduction}",
         "batch.workers=0",
         "train.max_steps=6",
@@ -53,8 +55,10 @@ def test_two_processes_equal_one(reduction, tiny, phantom_data, tmp_path):
         "train.log_steps=1",
         "train.clip_norm=1.0e+9",
     ]
-    one, facts_one, _ = train([*shared, "batch.size=16"], tmp_path / "one", processes=1)
-    two, facts_two, printed = train([*shared, "batch.size=8", "batch.max_tokens=500"], tmp_path / "two", processes=2)
+    one, facts_one, _ = train(recipe, [*shared, "batch.size=16"], tmp_path / "one", processes=1)
+    two, facts_two, printed = train(
+        recipe, [*shared, "batch.size=8", "batch.max_tokens=500"], tmp_path / "two", processes=2
+    )
     assert (facts_one["processes"], facts_two["processes"]) == (1, 2)
     assert "x 2 processes" in printed
     assert printed.count("steps of 16 samples") == 1  # said once, not once a process
