@@ -6,17 +6,18 @@ STAMP  := $(VENV)/.installed
 
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo demo-base demo-scan minority test test-slow check install clean help
+.PHONY: demo demo-paligemma demo-base demo-base-paligemma demo-scan minority test test-slow check install clean help
 
 help:
 	@echo "make demo       synthetic bone scans: release -> training -> predictions -> report (about 5 minutes)"
+	@echo "make demo-paligemma  the same with PaliGemma: one canvas, location tokens (about 5 minutes)"
 	@echo "make demo-scan  the demo's model on a real bone scan (after make demo)"
 	@echo "make test       the tests that every change must pass (under 10 minutes)"
 	@echo "make test-slow  long tests: kill -9, three demo seeds, Chromium, the wheel"
 	@echo "make install    the virtual environment alone (the others call it)"
 	@echo "make check      ruff, ruff format, mypy"
 	@echo "make minority   one abnormal answer in ten: the papers' training and ours, three seeds (about 45 minutes)"
-	@echo "make demo-base  trains the demo's base weights again (about 15 minutes)"
+	@echo "make demo-base  trains the demo's base weights again (about 15 minutes); so does make demo-base-paligemma"
 
 # torch first and with pip: other resolvers fetch gigabytes (README, Install).
 $(STAMP): pyproject.toml constraints.txt
@@ -64,6 +65,31 @@ demo: $(STAMP)
 	@echo "report:     $(DEMO)/report.html  (open it in a browser)"
 	@echo "next:       README.md, \"Your own data in five steps\""
 
+# The demo's second arm on the same phantoms: one canvas, location tokens. After `make demo` the report has both arms.
+ARM := runs/demo-paligemma
+A   := $(ARM)/predictions
+ASK_ARM := OMP_NUM_THREADS=1 $(BIN)/python -m infer --data $(ARM)/data --split test
+
+demo-paligemma: $(STAMP)
+	rm -rf $(ARM)
+	$(BIN)/python -m benchmarks phantom $(ARM)/release --preset demo seed=$$((2 + $(SEED)))
+	$(BIN)/python -m benchmarks prepare scintiground $(ARM)/release --out $(ARM)/data
+	$(TWO) train demo/paligemma_lora data.dataset=$(ARM)/data train.seed=$(SEED) --out $(ARM)/lora
+	$(ASK_ARM) $(ARM)/lora --name "PaliGemma tuned" --out $(A)/tuned & first=$$!; \
+	$(ASK_ARM) models/demo_base_paligemma --recipe demo/paligemma_lora --name "PaliGemma base" --out $(A)/base && wait $$first
+	$(ASK_ARM) $(ARM)/lora --control blank_image --out $(A)/blank_image & first=$$!; \
+	$(ASK_ARM) $(ARM)/lora --control shuffled_image --out $(A)/shuffled_image && wait $$first
+	$(ASK_ARM) --control majority_corrected --out $(A)/majority & first=$$!; \
+	$(ASK_ARM) --control prompt_only_corrected --out $(A)/prompt_only && wait $$first
+	$(BIN)/python -m eval $(addprefix $(A)/,tuned base majority prompt_only blank_image shuffled_image) \
+	  --json $(ARM)/result.json > $(ARM)/scores.txt
+	$(BIN)/python -m eval $(A)/tuned $(wildcard $(P)/tuned) $(addprefix $(A)/,base majority prompt_only blank_image shuffled_image) \
+	  --data $(ARM)/data --html $(ARM)/report.html > $(ARM)/both.txt
+	$(BIN)/python -m recipes.demo $(ARM)/result.json
+	@echo "all scores: $(ARM)/scores.txt"
+	@echo "report:     $(ARM)/report.html  (with the first arm beside it if \`make demo\` ran before)"
+	@echo "next:       $(BIN)/python -m benchmarks show $(ARM)/data ID --canvas demo/paligemma_lora --predictions $(A)/tuned"
+
 # Trains the committed base again: other phantoms than the demo's (recipes/demo/base.yaml).
 BASE := runs/demo-base
 
@@ -78,6 +104,21 @@ demo-base: $(STAMP)
 	$(BIN)/python -m models export $(BASE)/run/model models/demo_base --dtype bfloat16
 	cp $(BASE)/run/manifest.json models/demo_base/training.json
 	$(BIN)/python -m infer models/demo_base --data $(BASE)/data --name base --out $(BASE)/predictions
+	$(BIN)/python -m eval $(BASE)/predictions
+
+# The second arm's base, on the same phantoms.
+demo-base-paligemma: $(STAMP)
+	rm -rf $(BASE)
+	$(BIN)/python -m benchmarks phantom $(BASE)/release --preset demo_base
+	$(BIN)/python -m benchmarks prepare scintiground $(BASE)/release --out $(BASE)/data
+	$(BIN)/python -m benchmarks phantom $(BASE)/demo-release --preset demo
+	$(BIN)/python -m benchmarks prepare scintiground $(BASE)/demo-release --out $(BASE)/demo-data
+	$(BIN)/python -m models tiny $(BASE)/tiny_paligemma --family paligemma --texts $(BASE)/data $(BASE)/demo-data \
+	  --hidden 96 --layers 3
+	$(TWO) train demo/paligemma_base --out $(BASE)/run
+	$(BIN)/python -m models export $(BASE)/run/model models/demo_base_paligemma --dtype bfloat16
+	cp $(BASE)/run/manifest.json models/demo_base_paligemma/training.json
+	$(BIN)/python -m infer models/demo_base_paligemma --data $(BASE)/data --split test --name base --out $(BASE)/predictions
 	$(BIN)/python -m eval $(BASE)/predictions
 
 # One abnormal answer in ten: the papers' way of training and ours side by side, three seeds (about 45 minutes).

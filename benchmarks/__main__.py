@@ -95,7 +95,9 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.canvas is None:
         picture = draw(arguments.dataset, record, prediction)
     else:
-        picture, line = draw_canvas(arguments.dataset, record, read_plan(arguments.canvas), prediction)
+        picture, line = draw_canvas(
+            arguments.dataset, record, read_plan(arguments.canvas[0], arguments.canvas[1:]), prediction
+        )
         lines.append(line)
     try:
         picture.save(out)
@@ -174,8 +176,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--canvas",
         nargs="+",
-        metavar="key=value",
-        help="draw the one picture that a model with a canvas sees; for example size=224 order=[ANT,POST] resize=pad",
+        metavar=("RECIPE", "canvas.key=value"),
+        help="draw the one picture that the recipe's model sees, where it sees one; changes as in canvas.resize=pad",
     )
     sub = add("stats", _stats, "count records by split, task, label and view scope, beside published counts")
     sub.add_argument("dataset", type=Path)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import msgspec
 import PIL.Image
-import yaml
-from pydantic import ValidationError
 
 from benchmarks.canvas import compose, plan_layout
 from benchmarks.dataset import image_root, load_info, read_records
@@ -19,6 +17,8 @@ from benchmarks.images import load_image
 from benchmarks.predictions import Prediction, read_predictions
 from benchmarks.schema import Answer, Box, Record
 from benchmarks.validate import source_of
+from recipes.errors import RecipeError
+from recipes.load import load_recipe
 from recipes.schema import Canvas
 
 
@@ -68,23 +68,24 @@ def draw(dataset: Path, record: Record, prediction: Prediction | None = None) ->
     )
 
 
-def read_plan(settings: Sequence[str]) -> Canvas:
-    """A canvas from `key=value` settings, the keys being those of a recipe's section `canvas`.
+def read_plan(recipe: str, overrides: Sequence[str]) -> Canvas:
+    """The canvas of a recipe.
+
+    Args:
+        recipe: A recipe file, or the name of a shipped one.
+        overrides: `canvas.key=value` changes to it.
 
     Raises:
-        DataError: A setting is not of that form, or the plan has mistakes; all are listed.
+        RecipeError: The recipe has mistakes, or no canvas.
     """
-    keys = ", ".join(Canvas.model_fields)
-    fix = f"write --canvas size=224 order=[ANT,POST]; keys: {keys}"
-    parts = [setting.partition("=") for setting in settings]
-    if not all(equals for _, equals, _ in parts):
-        raise DataError(f"{' '.join(settings)!r} is not of the form key=value", where="--canvas", fix=fix)
-    try:
-        return Canvas.model_validate({key: yaml.safe_load(value) for key, _, value in parts})
-    except (ValidationError, yaml.YAMLError) as error:
-        faults = error.errors() if isinstance(error, ValidationError) else []
-        said = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults) or "not YAML"
-        raise DataError(said, where="--canvas", fix=fix) from error
+    canvas = load_recipe(recipe, overrides).canvas
+    if canvas is None:
+        raise RecipeError(
+            "the recipe has no canvas: its model takes each image by itself",
+            where=recipe,
+            fix="leave out --canvas, or name a recipe of a family that sees one picture",
+        )
+    return canvas
 
 
 def draw_canvas(

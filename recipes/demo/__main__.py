@@ -1,8 +1,8 @@
 """`python -m recipes.demo RESULT.json [--strict]`: the demo's six-row table and what it must show.
 
-The claims: on closed questions (balanced accuracy) and on localization (IoU@.5) the tuned model beats
-the base before tuning and every control by a margin, and the patient-bootstrap interval of each paired
-difference excludes zero. With `--strict` a claim that does not hold gives exit status 1.
+The claims: on closed questions (balanced accuracy) and on localization (IoU@.5) the tuned model, the first system of
+the result, beats the base before tuning and every control by a margin, and the patient-bootstrap interval of each
+paired difference excludes zero. With `--strict` a claim that does not hold gives exit status 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 from recipes.errors import UserError, run_command
 
-TUNED = "tuned"
 # (task, metric, margin over every other system)
 CLAIMS = (("grounding", "iou_at_0.5", 0.20), ("vqa", "balanced_accuracy", 0.15))
 TITLES = {"iou_at_0.5": "localization IoU@.5", "balanced_accuracy": "yes/no balanced accuracy"}
@@ -51,21 +50,22 @@ def claims(result: dict[str, Any]) -> list[str]:
         UserError: The tuned model is compared with no other system on a claimed metric.
     """
     lines = []
+    tuned = result["systems"][0]["name"]
     for task, metric, margin in CLAIMS:
         found = [
             each
             for each in result["comparisons"]
-            if (each["first"], each["task"], each["metric"]) == (TUNED, task, metric)
+            if (each["first"], each["task"], each["metric"]) == (tuned, task, metric)
         ]
         if not found:
             raise UserError(
-                f"no system is compared with {TUNED!r} on {metric} of task {task}: the claim cannot be judged",
-                fix=f"give `python -m eval` the predictions named {TUNED!r} first and at least one other system",
+                f"no system is compared with {tuned!r} on {metric} of task {task}: the claim cannot be judged",
+                fix="give `python -m eval` the tuned model's predictions first and at least one other system",
             )
         for difference in found:
             shown = (difference["difference"] or 0) >= margin and (difference["low"] or 0) > 0
             lines.append(
-                f"{'shown' if shown else 'NOT SHOWN':<9}  {TITLES[metric]}: {TUNED} - {difference['second']} "
+                f"{'shown' if shown else 'NOT SHOWN':<9}  {TITLES[metric]}: {tuned} - {difference['second']} "
                 f"{_signed(difference['difference'])} [{_signed(difference['low'])}, {_signed(difference['high'])}], "
                 f"at least {margin:.2f}"
             )

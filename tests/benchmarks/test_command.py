@@ -14,7 +14,7 @@ from benchmarks.predictions import Prediction, encode_prediction
 from benchmarks.registry import TABLE
 from benchmarks.schema import Answer, Box
 from benchmarks.stats import PUBLISHED_LABELS, PUBLISHED_ROWS, count, report
-from recipes.errors import run_command
+from recipes.errors import UserError, run_command
 from tests.benchmarks.cases import prepared, write_release
 
 GROUNDING = "wbbs:pair:13:left_knee:grounding:both"
@@ -121,7 +121,7 @@ def test_show_without_predictions_names_the_file_after_the_record(tmp_path, caps
 
 def test_show_draws_the_canvas_with_its_boxes(tmp_path, capsys):
     folder, out = prepared(tmp_path), tmp_path / "canvas.png"
-    words = ["--canvas", "size=224", "order=[ANT,POST]"]
+    words = ["--canvas", "scintiground/paligemma_3b_224_paper", "canvas.resize=pad"]
     assert main(["show", str(folder), GROUNDING, "--out", str(out), *words]) == 0
     assert colours(Image.open(out))[TARGET_COLOUR] > 100
     assert "resized to 224x224; location numbers lose at most" in capsys.readouterr().out
@@ -133,14 +133,17 @@ def test_show_draws_the_canvas_with_its_boxes(tmp_path, capsys):
         (["wbbs:pair:13:left_knee:grounding:bot"], f"did you mean {GROUNDING}"),
         ([GROUNDING, "--out", "a.jpg"], "is not a .png file"),
         ([GROUNDING, "--predictions", "nowhere"], "nowhere/predictions.jsonl is missing"),
-        ([GROUNDING, "--canvas", "224"], "is not of the form key=value"),
-        ([GROUNDING, "--canvas", "size=0", "gaps=1"], "size: Input should be greater than or equal to 1; gaps: "),
-        ([GROUNDING, "--canvas", "size=[", "gap=1"], "not YAML"),
-        ([GROUNDING, "--canvas", "size=9", "order=[LAT]"], "has the view 'ANT'"),
+        ([GROUNDING, "--canvas", "size=224"], "no recipe 'size=224'"),
+        ([GROUNDING, "--canvas", "demo/lora"], "the recipe has no canvas: its model takes each image by itself"),
+        (
+            [GROUNDING, "--canvas", "demo/paligemma_lora", "canvas.gaps=1"],
+            "canvas.gaps: unknown key; the nearest is gap",
+        ),
+        ([GROUNDING, "--canvas", "demo/paligemma_lora", "canvas.order=[LAT]"], "has the view 'ANT'"),
     ],
 )
 def test_show_refuses_what_it_cannot_find(tmp_path, arguments, message):
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(UserError) as caught:
         main(["show", str(prepared(tmp_path)), *arguments])
     assert message in str(caught.value)
 
