@@ -16,9 +16,13 @@ import argparse
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recipes.controls import CONTROLS, PRIOR_CONTROLS
 from recipes.errors import UserError, run_command
+
+if TYPE_CHECKING:
+    from recipes.schema import Recipe
 
 TWO_VIEWS = ("ANT", "POST")
 # What sets it apart from a path: `runs/lr=2` has a slash before the equals sign.
@@ -71,7 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     one = parser.add_argument_group("one question")
     one.add_argument("--image", type=Path, action="append", default=[], help="image file; repeat in the model's order")
     one.add_argument(
-        "--view", action="append", default=[], help="view per image; two images are ANT, POST for ScintiGround codecs"
+        "--view",
+        action="append",
+        default=[],
+        help="view per image; by default the canvas's order, or ANT, POST for two images and a ScintiGround codec",
     )
     one.add_argument("--question")
     one.add_argument("--task", default="vqa", help="task as the codec knows it (default: vqa)")
@@ -155,7 +162,7 @@ def _ask(arguments: argparse.Namespace) -> int:
         allow_mismatch=arguments.allow_encoder_mismatch,
     )
     check_task(described.encoder.codec, arguments.task)
-    views = arguments.view or _guessed_views(described.recipe.codec, len(arguments.image))
+    views = arguments.view or _guessed_views(described.recipe, len(arguments.image))
     system = Loader().load(described)
     row, picture = ask(system, arguments.image, arguments.question, task=arguments.task, views=views)
     print(row.text if row.text is not None else f"failed: {row.error}")
@@ -174,18 +181,24 @@ def _ask(arguments: argparse.Namespace) -> int:
     return 0 if row.error is None else 1
 
 
-def _guessed_views(codec: str, count: int) -> tuple[str, ...]:
-    """Views for images given without `--view`: none, but for the codecs whose answers name views."""
-    if not codec.startswith("scintiground"):
+def _guessed_views(recipe: Recipe, count: int) -> tuple[str, ...]:
+    """Views for images given without `--view`: none, but for a canvas or a codec that needs them."""
+    order: tuple[str, ...] = ()
+    reason = ""
+    if recipe.canvas is not None and recipe.canvas.order:
+        order, reason = recipe.canvas.order, "the canvas of this recipe"
+    elif recipe.codec.startswith("scintiground"):
+        order, reason = TWO_VIEWS, f"codec {recipe.codec}"
+    if not order:
         return ()
-    if count != len(TWO_VIEWS):
+    if count != len(order):
         raise UserError(
-            f"codec {codec} needs the view of each image; views are guessed for two images only, not for {count}",
+            f"{reason} needs the view of each image; views are guessed for {len(order)} images only, not for {count}",
             where="--view",
-            fix="give --view ANT or --view POST once per --image, in the same order",
+            fix=f"give --view {' or --view '.join(order)} once per --image, in the same order",
         )
-    print(f"views: {', '.join(TWO_VIEWS)} (guessed from the number of images; --view names others)")
-    return TWO_VIEWS
+    print(f"views: {', '.join(order)} (guessed from the number of images; --view names others)")
+    return order
 
 
 def _export(words: list[str]) -> int:

@@ -122,6 +122,26 @@ def test_no_view_is_guessed_for_a_codec_that_names_none(command, model_run, scan
     assert command(model_run, *words[2:], "--allow-encoder-mismatch")[0] == 0
 
 
+@pytest.fixture(scope="module")
+def canvas_run(make_paligemma_recipe, tmp_path_factory):
+    """A run with an adapter on a tiny PaliGemma."""
+    from tests.adapters import write_adapter_run
+
+    return write_adapter_run(tmp_path_factory.mktemp("canvas") / "canvas", make_paligemma_recipe())
+
+
+def test_views_of_a_canvas_are_guessed_in_its_order(command, canvas_run, scans):
+    images = [word for path in scans for word in ("--image", path)]
+    question = ("--question", "Is the head hot?", "--task", "vqa")
+    status, out, error = command(canvas_run, *images, *question)
+    assert status == 0, error
+    assert "views: ANT, POST (guessed" in out
+    status, _, error = command(canvas_run, *images[:2], *question)
+    assert status == 2
+    assert "the canvas of this recipe needs the view of each image" in error
+    assert command(canvas_run, *images[:2], "--view", "POST", *question)[0] == 0
+
+
 def test_a_given_view_is_not_guessed(command, model_run, scans):
     status, out, _ = command(model_run, "--image", scans[1], "--view", "POST", "--question", "Is the head hot?")
     assert status == 0
