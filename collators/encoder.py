@@ -16,6 +16,7 @@ from benchmarks.schema import Answer, Ask, Box, Mask, Record
 from collators.codecs.base import Codec, CodecError, Invalid
 from collators.codecs.registry import get_codec
 from collators.prompts import Message, Template, breakable, load_template, neutralise
+from recipes.compare import changes
 from recipes.errors import RecipeError
 from recipes.schema import Canvas, Recipe
 
@@ -139,9 +140,12 @@ def processor_parts(processor: ProcessorMixin) -> dict[str, str]:
 
 
 def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    """Lines `part: stored -> now` for the parts in which two encoders differ."""
-    keys = [key for key in {**theirs, **mine} if mine.get(key) != theirs.get(key)]
-    return [f"{key}: {str(theirs.get(key))[:60]!r} -> {str(mine.get(key))[:60]!r}" for key in keys]
+    """Lines `part: stored -> now` for the parts in which two encoders differ, long texts cut."""
+    return changes(_shortened(theirs), _shortened(mine))
+
+
+def _shortened(parts: dict[str, Any]) -> dict[str, Any]:
+    return {key: value[:60] if isinstance(value, str) else value for key, value in parts.items()}
 
 
 def _neutral(answer: Answer, control_tokens: tuple[str, ...]) -> Answer:

@@ -202,3 +202,20 @@ def test_the_codec_needs_its_canvas_and_a_prediction_folder_tells_it():
     assert isinstance(codec, LocTokens)
     assert codec.canvas == PUBLISHED
     assert codec_of_run(Manifest(**facts, codec="plain")).name == "plain"
+
+
+@pytest.mark.parametrize(
+    ("box", "text"),
+    [
+        ((0, 0, 640, 480), "<loc0000><loc0000><loc1023><loc1023>"),
+        ((160, 48, 480, 240), "<loc0102><loc0256><loc0512><loc0767>"),
+    ],
+)
+def test_codes_go_down_before_across_and_end_at_1023(box, text):
+    """Pitfalls 13 and 15."""
+    photo = Ask(task="grounding", images=(Image(path="c.png", width=640, height=480),), question="Where?")
+    codec = LocTokens(Canvas(size=224))
+    assert codec.encode(Answer(boxes=(Box(image=0, xyxy=box),)), photo) == text
+    read = codec.decode(text, photo)
+    assert isinstance(read, Answer)
+    assert read.boxes[0].xyxy == pytest.approx(box, abs=640 / 2046)

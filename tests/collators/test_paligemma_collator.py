@@ -12,7 +12,9 @@ from benchmarks.errors import DataError
 from collators.base import IGNORE, Length
 from collators.paligemma import NEWLINE
 from infer.ask import GivenImages
-from recipes.errors import RecipeError
+from infer.load import load_system
+from recipes.errors import RecipeError, UserError
+from tests.adapters import write_adapter_run
 from tests.collators.samples import PIECES, PLAIN, folder_images, make_collator, pictures, plain_record
 
 texts = st.lists(st.sampled_from((*PIECES, "<bos>", "<eos>", "<seg000>", "<image>\n")), min_size=1, max_size=6).map(
@@ -287,3 +289,14 @@ def test_a_record_without_an_image_is_refused(recipe):
     with pytest.raises(DataError, match="a record without images has no canvas") as raised:
         make_collator(recipe, pictures([bare]), targets=True)([bare])
     assert "record r (rows.jsonl row 3)" in raised.value.where
+
+
+@pytest.mark.parametrize(
+    "override", ["canvas.resize=pad", "canvas.gap=4", "canvas.missing=leave_out", "canvas.arrange=stacked"]
+)
+def test_another_canvas_is_another_encoder_and_is_refused_by_name(make_paligemma_recipe, tmp_path, override):
+    """Pitfall 14."""
+    run = write_adapter_run(tmp_path / "run", make_paligemma_recipe())
+    key, value = override.split("=")
+    with pytest.raises(UserError, match=rf"{key}: .+ -> '?{value}'?"):
+        load_system(str(run), recipe_path=None, overrides=[override])

@@ -194,7 +194,7 @@ CASES = {
         ["MODEL", "TINY", "--image", "SCAN", "--question", "Hot?"],
         "one question goes to one run, not to 2",
     ),
-    "other encoder": (["MODEL", "--data", "DATA", "images.max_pixels=50176"], "max_pixels: '1003520' -> '50176'"),
+    "other encoder": (["MODEL", "--data", "DATA", "images.max_pixels=50176"], "max_pixels: 1003520 -> 50176"),
     "no dataset": (["MODEL", "--data", "EMPTY"], "is not a prepared dataset"),
     "no such split": (["MODEL", "--data", "NO_VAL", "--split", "val"], "has no split 'val'"),
     "foreign folder": (["MODEL", "--data", "DATA", "--out", "EMPTY/.."], "is not empty and not a prediction folder"),
@@ -209,7 +209,7 @@ CASES = {
     ),
     "three images without views": (
         ["MODEL", "--image", "SCAN", "--image", "SCAN", "--image", "SCAN", "--question", "Hot?"],
-        "guessed for two images only, not for 3",
+        "guessed for 2 images only, not for 3",
     ),
     "no question": (["MODEL", "--image", "SCAN"], "one question needs weights, --image, --question and a task"),
     "blank question": (["MODEL", "--image", "SCAN", "--question", " "], "one question needs"),

@@ -75,8 +75,8 @@ def test_the_hash_sees_one_changed_weight(copy):
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("images.max_pixels=50176", "max_pixels: '1003520' -> '50176'"),
-        ("images.min_pixels=2048", "min_pixels: '1024' -> '2048'"),
+        ("images.max_pixels=50176", "max_pixels: 1003520 -> 50176"),
+        ("images.min_pixels=2048", "min_pixels: 1024 -> 2048"),
         ("codec=scintiground_old_json", "codec: 'scintiground_json' -> 'scintiground_old_json'"),
         ("prompt.template=plain", "user: '{task}: {question}' -> '{question}'"),
     ],

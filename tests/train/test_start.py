@@ -57,7 +57,7 @@ def test_other_weights_to_start_from_are_another_run(first, make_recipe, tmp_pat
     ("override", "difference"),
     [
         ("prompt.template=plain", "user: '{task}: {question}' -> '{question}'"),
-        ("images.max_pixels=50176", "max_pixels: '1003520' -> '50176'"),
+        ("images.max_pixels=50176", "max_pixels: 1003520 -> 50176"),
         ("codec=scintiground_old_json", "codec: 'scintiground_json' -> 'scintiground_old_json'"),
     ],
 )
