@@ -6,8 +6,8 @@ Three frames are in use, all with the origin at the top left and boxes as `(x1, 
 * canvas pixels: the panels at native size beside or below each other, padding included (`width` x `height`);
 * pixels of the square that the model sees (`size` x `size`), to which the canvas is resized.
 
-A box of the canvas belongs to the panel that holds more than 90 % of its area, and is clipped to it. Any other
-box has no image; the reasons are
+A box of the canvas belongs to the panel that holds more than 90 % of its area, and is clipped to it; where two do,
+which rounded edges make possible on their border, to one that shows a view. Any other box has no image; the reasons are
 
 | reason             | meaning                                                    |
 |--------------------|------------------------------------------------------------|
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MOSTLY = 0.9
 BoolMask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +115,41 @@ class Layout:
         Returns:
             Index of the image and the box, clipped to it; or the reason why it has none (see the module).
         """
-        shares = [_share(xyxy, panel, slack) for panel in self.panels]
-        best = max(range(len(shares)), key=shares.__getitem__)
-        panel = self.panels[best]
-        if shares[best] <= 0:
+        x1, y1, x2, y2 = xyxy
+        shares: list[float] = (self.shares(0, x1, x2, slack[0]) * self.shares(1, y1, y2, slack[1])).tolist()
+        share, panel = max(
+            zip(shares, self.panels, strict=True),
+            key=lambda pair: (pair[0] > MOSTLY and pair[1].image is not None, pair[0]),
+        )
+        if share <= 0:
             return "outside_panels"
-        if shares[best] <= MOSTLY:
+        if share <= MOSTLY:
             return "straddles_panels"
         if panel.image is None:
             return "missing_view"
-        x1, x2 = (min(max(x - panel.x, 0.0), float(panel.width)) for x in (xyxy[0], xyxy[2]))
-        y1, y2 = (min(max(y - panel.y, 0.0), float(panel.height)) for y in (xyxy[1], xyxy[3]))
+        x1, x2 = (min(max(x - panel.x, 0.0), float(panel.width)) for x in (x1, x2))
+        y1, y2 = (min(max(y - panel.y, 0.0), float(panel.height)) for y in (y1, y2))
         return panel.image, (x1, y1, x2, y2)
+
+    def shares(self, axis: Literal[0, 1], low: float | Floats, high: float | Floats, reach: float = 0.0) -> Floats:
+        """Share of spans of one axis that lies on each panel; that of a box is the product of both axes'.
+
+        Args:
+            axis: 0 for x, 1 for y.
+            low: Where the spans begin, in canvas pixels: one number, or of a shape that fits [..., P] for P panels.
+            high: Where they end; a span that does not end after its beginning has the share 0.
+            reach: An edge that is at most so far outside a panel is moved onto the panel's edge.
+
+        Returns:
+            float[..., P], 0 to 1.
+        """
+        start = np.array([(panel.x, panel.y)[axis] for panel in self.panels])
+        end = start + [(panel.width, panel.height)[axis] for panel in self.panels]
+        low = np.where((start - reach <= low) & (low < start), start, low)
+        high = np.where((end < high) & (high <= end + reach), end, high)
+        inside = np.minimum(high, end) - np.maximum(low, start)
+        shares: Floats = np.divide(inside, high - low, out=np.zeros(inside.shape), where=inside > 0)
+        return shares
 
     def to_canvas(self, image: int, xyxy: XYXY) -> XYXY:
         """A box in native pixels of an image, in pixels of the square."""
@@ -225,21 +249,6 @@ def _sequence(plan: Canvas, images: Sequence[Image]) -> list[tuple[int | None, s
             )
         places[image.view] = number
     return [(places.get(view), view) for view in plan.order if view in places or plan.missing == "black"]
-
-
-def _share(xyxy: XYXY, panel: Panel, slack: tuple[float, float]) -> float:
-    """Share of a box's area that lies on a panel, edges within `slack` of the panel's edges moved onto them."""
-    share = 1.0
-    spans = ((xyxy[0], xyxy[2], panel.x, panel.width), (xyxy[1], xyxy[3], panel.y, panel.height))
-    for (low, high, start, length), reach in zip(spans, slack, strict=True):
-        end = start + length
-        low = float(start) if start - reach <= low < start else low
-        high = float(end) if end < high <= end + reach else high
-        inside = min(high, end) - max(low, start)
-        if inside <= 0:
-            return 0.0
-        share *= inside / (high - low)
-    return share
 
 
 def _centres(count: int, other: int) -> NDArray[np.intp]:

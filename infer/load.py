@@ -52,7 +52,13 @@ class System:
 
     def engine(self, images: ImageSource) -> HfEngine:
         """The engine over an image source."""
-        return HfEngine(self.model, self.collator(images), max_new_tokens=self.recipe.decoding.max_new_tokens)
+        decoding = self.recipe.decoding
+        return HfEngine(
+            self.model,
+            self.collator(images),
+            max_new_tokens=decoding.max_new_tokens,
+            valid_boxes=decoding.valid_boxes,
+        )
 
 
 def model_folder(weights: str) -> Path | None:

@@ -134,8 +134,7 @@ def _run_system(request: Request, records: Sequence[Record], system: System) -> 
         "weights_hash": system.weights_hash,
         "base_weights_hash": system.base_weights_hash,
         "recipe": system.recipe.model_dump(mode="json"),
-        "decoding": {"max_new_tokens": decoding.max_new_tokens, "batch_size": decoding.batch_size, "greedy": True}
-        | {"dtype": str(system.model.dtype).removeprefix("torch.")},
+        "decoding": decoding.model_dump() | {"greedy": True, "dtype": str(system.model.dtype).removeprefix("torch.")},
     }
     job = _job(request, shown, facts, system.encoder.decode, decoding.batch_size)
     return predict(job, lambda: system.engine(images), _manifest(request, facts, len(records)))

@@ -292,10 +292,14 @@ class Decoding(Section):
     Attributes:
         max_new_tokens: Limit on the answer; rows that reach it say `finish: length`.
         batch_size: Questions per forward pass.
+        valid_boxes: Location tokens are written in whole boxes only that lie on a view, and a box is begun only where
+            the answer form has a place for it and `max_new_tokens` leaves room; every other token is chosen as
+            without. For codecs on a canvas.
     """
 
     max_new_tokens: Positive = 128
     batch_size: Positive = 8
+    valid_boxes: bool = False
 
 
 class Recipe(Section):
@@ -326,6 +330,11 @@ class Recipe(Section):
     def _consistent(self) -> Recipe:
         if self.codec in CANVAS_CODECS and self.canvas is None:
             raise ValueError(f"codec {self.codec} writes places on a canvas: add the section canvas, at least its size")
+        if self.codec not in CANVAS_CODECS and self.decoding.valid_boxes:
+            raise ValueError(
+                f"decoding.valid_boxes is for boxes of location tokens ({', '.join(CANVAS_CODECS)}); codec {self.codec} "
+                "writes other ones"
+            )
         self._check_family()
         if self.model.quantization == "nf4" and self.adapter.kind == "full":
             raise ValueError("model.quantization nf4 cannot be trained in full: set adapter.kind to lora")

@@ -152,7 +152,13 @@ class GenerativeValidation:
             )
             predict(
                 job,
-                lambda: HfEngine(model, collator, max_new_tokens=decoding.max_new_tokens, lockstep=lockstep),
+                lambda: HfEngine(
+                    model,
+                    collator,
+                    max_new_tokens=decoding.max_new_tokens,
+                    lockstep=lockstep,
+                    valid_boxes=decoding.valid_boxes,
+                ),
                 lambda seconds, _: self._manifest(step, seconds),
             )
         finally:
@@ -169,6 +175,7 @@ class GenerativeValidation:
             engine="hf",
             codec=recipe.codec,
             encoder_fingerprint=self.prepared.encoder.fingerprint,
+            recipe=recipe.model_dump(mode="json"),
             timing={"seconds": round(seconds, 2)},
         )
 

@@ -47,8 +47,13 @@ def numbers_to_canvas(numbers: GridBox, layout: Layout) -> XYXY:
 
 def canvas_to_native(xyxy: XYXY, layout: Layout) -> tuple[int, XYXY] | str:
     """Image and native pixels of a box that was read from numbers, or the reason why it has none."""
+    return layout.locate(xyxy, reach(layout))
+
+
+def reach(layout: Layout) -> tuple[float, float]:
+    """How far an edge that was read from numbers may lie outside its panel, in canvas pixels (x, y)."""
     across, down = layout.half_bin(LAST + 1)
-    return layout.locate(xyxy, (across * _REACH, down * _REACH))
+    return across * _REACH, down * _REACH
 
 
 def _span(numbers: tuple[int, int], panel: tuple[int, int], side: int) -> tuple[int, int]:

@@ -70,11 +70,15 @@ def write_fields(fields: Fields, ask: Ask, *, codec: str) -> str:
         raise CodecError(problem[0], where=where, fix=problem[1])
     parts = [] if fields.label is None else [fields.label.strip()]
     for item in fields.objects:
-        codes = grid_to_text(item.grid) + "".join(f"<seg{code:03d}>" for code in item.codes)
-        parts.append(f"{codes} {item.label or ''}".strip())
+        parts.append(f"{write_codes(item)} {item.label or ''}".strip())
     if fields.text is not None and (fields.objects or fields.text != fields.label):
         parts.append(fields.text.strip())
     return SEPARATOR.join(parts)
+
+
+def write_codes(item: Coded) -> str:
+    """The codes of an object, without its label."""
+    return grid_to_text(item.grid) + "".join(f"<seg{code:03d}>" for code in item.codes)
 
 
 def read_fields(text: object, ask: Ask, *, mask_codes: int) -> Fields | Invalid:

@@ -19,6 +19,7 @@ from benchmarks.canvas import Layout, plan_layout
 from benchmarks.errors import DataError
 from benchmarks.schema import Answer, Ask, Box
 from collators.codecs.base import ClosedForm, CodecError, Invalid
+from collators.codecs.box_grammar import BoxGrammar, box_grammar
 from collators.codecs.canvas_boxes import box_to_numbers, canvas_to_native, numbers_to_canvas
 from collators.codecs.code_fields import (
     SEPARATOR,
@@ -26,6 +27,7 @@ from collators.codecs.code_fields import (
     Fields,
     read_fields,
     scintiground_classes,
+    write_codes,
     write_fields,
 )
 from recipes.schema import Canvas
@@ -109,6 +111,19 @@ class LocTokens:
     def class_offset(self, text: str, ask: Ask) -> int | None:  # noqa: ARG002 - the protocol's arguments
         """0: the class comes first."""
         return 0 if scintiground_classes(ask) else None
+
+    def takes_object(self, text: str, ask: Ask) -> bool:
+        """Whether an object may follow directly on the beginning of an answer: then both can be read together."""
+        one = Coded(grid=(0, 0, 1, 1), codes=(0,) * self.mask_codes)
+        return isinstance(read_fields(text + write_codes(one), ask, mask_codes=self.mask_codes), Fields)
+
+    def grammar(self, ask: Ask) -> BoxGrammar:
+        """Which location numbers make up a box that this codec reads.
+
+        Raises:
+            CodecError: The question's images do not fit the plan.
+        """
+        return box_grammar(self.layout(ask))
 
     def layout(self, ask: Ask) -> Layout:
         """The canvas of a question.

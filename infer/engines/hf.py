@@ -16,9 +16,11 @@ from benchmarks.errors import DataError
 from benchmarks.schema import Record
 from collators.base import Collator, PromptInputs
 from collators.codecs.base import ClosedForm
+from collators.codecs.loc_tokens import LocTokens
 from infer.engines.base import Generated
 from infer.engines.label_scores import label_scores
 from infer.engines.label_tokens import LabelTokens, label_tokens
+from infer.engines.valid_boxes import ValidBoxes
 from models.registry import family_module
 from recipes.errors import UserError
 
@@ -48,15 +50,24 @@ class HfEngine:
         lockstep: Processes hold the weights together (ZeRO-3): each generates until the last one is through, and
             an unreadable record is an error. Classes are not scored, since the answers decide how many passes
             that takes.
+        valid_boxes: Boxes of location tokens are whole and valid, or are not written; see `infer.engines.valid_boxes`.
+            The recipe schema allows it with the codecs that have such boxes.
     """
 
     def __init__(
-        self, model: PreTrainedModel, collator: Collator, *, max_new_tokens: int, lockstep: bool = False
+        self,
+        model: PreTrainedModel,
+        collator: Collator,
+        *,
+        max_new_tokens: int,
+        lockstep: bool = False,
+        valid_boxes: bool = False,
     ) -> None:
         self.model = model
         self.collator = collator
         self.max_new_tokens = max_new_tokens
         self.lockstep = lockstep
+        self.valid_boxes = valid_boxes
         # Processes that compute together must not each decide which features they have already.
         family = family_module(model.config.model_type)
         self.inputs: PromptInputs = collator if lockstep else family.prompt_inputs(model, collator)
@@ -114,6 +125,7 @@ class HfEngine:
     def _batch(self, records: Sequence[Record], inputs: dict[str, Any]) -> list[Generated]:
         sizes = inputs["attention_mask"].sum(dim=1).tolist()
         finite = FiniteLogits()
+        width = inputs["input_ids"].shape[1]
         with self._memory(records):
             inputs = {
                 key: value.to(self.model.device) if isinstance(value, Tensor) else value
@@ -122,10 +134,11 @@ class HfEngine:
             output = self.model.generate(
                 **inputs,
                 generation_config=self.config,
-                logits_processor=LogitsProcessorList([finite]),
+                # The second one needs numbers that can be compared.
+                logits_processor=LogitsProcessorList([finite, *self._constraints(records, width)]),
                 synced_gpus=self.lockstep,
             )
-            rows = output.sequences[:, inputs["input_ids"].shape[1] :].tolist()
+            rows = output.sequences[:, width:].tolist()
             results = [self._read(row, size) for row, size in zip(rows, sizes, strict=True)]
             plans = [
                 None if self.lockstep or number in finite.broken else self._plan(record, row, results[number])
@@ -137,6 +150,24 @@ class HfEngine:
             if number in finite.broken or not all(map(math.isfinite, (found or {}).values()))
             else replace(result, label_scores=found, label_scores_at=plan.at if plan else None)
             for number, (result, plan, found) in enumerate(zip(results, plans, scores, strict=True))
+        ]
+
+    def _constraints(self, records: Sequence[Record], width: int) -> list[ValidBoxes]:
+        """What restricts the tokens of a batch whose prompts have `width` tokens, if anything does."""
+        if not self.valid_boxes:
+            return []
+        codec = self.collator.encoder.codec
+        if not isinstance(codec, LocTokens):
+            raise ValueError(f"codec {codec.name} has no boxes of location tokens; the recipe schema refuses it")  # noqa: TRY004
+        return [
+            ValidBoxes(
+                codec,
+                self.collator.processor.tokenizer,
+                [record.ask() for record in records],
+                width=width,
+                max_new_tokens=self.max_new_tokens,
+                end_ids=self.end_ids,
+            )
         ]
 
     @contextmanager

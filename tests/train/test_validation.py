@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from benchmarks.dataset import read_records
 from benchmarks.errors import DataError
 from benchmarks.predictions import read_predictions
+from infer.engines.hf import HfEngine
 from infer.run import Request
 from infer.run import run as infer
 from recipes.errors import RecipeError
@@ -101,6 +102,23 @@ def test_the_last_weights_can_be_asked_for(make_recipe, tmp_path):
     last = load_file(tmp_path / "run/checkpoints/checkpoint-3/adapter_model.safetensors")
     final = load_file(tmp_path / "run/model/adapter_model.safetensors")
     assert all(torch.equal(last[key], final[key]) for key in last)
+
+
+@pytest.mark.parametrize("valid_boxes", [False, True])
+def test_answers_are_generated_as_the_recipe_says(make_paligemma_recipe, tmp_path, monkeypatch, valid_boxes):
+    asked = []
+
+    class Asked(HfEngine):
+        def generate(self, records):
+            asked.append((self.valid_boxes, self.max_new_tokens, len(records)))
+            return super().generate(records)
+
+    monkeypatch.setattr(validation, "HfEngine", Asked)
+    settings = ("selection.by=score", "decoding.max_new_tokens=5", "decoding.batch_size=3")
+    recipe = make_paligemma_recipe(*settings, f"decoding.valid_boxes={str(valid_boxes).lower()}")
+    prepared = prepare(recipe, silent)
+    validation.GenerativeValidation(prepared, tmp_path)(prepared.model, 1)
+    assert asked[0] == (valid_boxes, 5, 3)
 
 
 def test_a_subset_takes_whole_patients_and_is_always_the_same(phantom_data):
