@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collators.base import Collator
+from collators.codecs.base import Decode
+from collators.codecs.seg_tokens import SegTokens
 from collators.encoder import Encoder, build_encoder
 from collators.sources import ImageSource
 from infer.engines.hf import HfEngine
+from infer.masks import decode_with_masks
 from models.adapters import ADAPTER, load_adapter, take_off
 from models.processes import process_state, quantized_device_map
 from models.provenance import ENCODER, RECIPE, base_weights_hash, check_base, check_encoder, weights_hash
@@ -45,6 +48,17 @@ class System:
     weights: str
     weights_hash: str | None
     base_weights_hash: str | None
+
+    def decode(self) -> Decode:
+        """How the model's texts are read; with masks, where the recipe names the weights that draw them.
+
+        Raises:
+            UserError: The file does not hold such weights.
+        """
+        codec, weights = self.encoder.codec, self.recipe.decoding.mask_decoder
+        if weights is None or not isinstance(codec, SegTokens):
+            return self.encoder.decode
+        return decode_with_masks(codec, Path(weights))
 
     def collator(self, images: ImageSource) -> Collator:
         """The collator that asks questions, over an image source."""

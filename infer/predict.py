@@ -23,15 +23,14 @@ from benchmarks.dataset import write_atomic
 from benchmarks.errors import DataError
 from benchmarks.locking import locked
 from benchmarks.predictions import MANIFEST, PREDICTIONS, Manifest, Prediction, Tokens, encode_prediction
-from benchmarks.schema import Answer, Ask, Record
-from collators.codecs.base import Invalid
+from benchmarks.schema import Record
+from collators.codecs.base import Decode, Invalid
 from infer.engines.base import Engine, Generated
 from models.processes import process_state
 from recipes.compare import changes
 
 PARTS = "parts"
 SETTINGS = "settings.json"
-Decode = Callable[[str, Ask], Answer | Invalid]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

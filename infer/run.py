@@ -11,11 +11,12 @@ from benchmarks.dataset import image_root, load_info, read_records
 from benchmarks.errors import DataError
 from benchmarks.predictions import Manifest
 from benchmarks.schema import Record
+from collators.codecs.base import Decode
 from collators.codecs.registry import get_codec
 from collators.sources import BlankImages, FolderImages
 from infer.controls import PriorEngine, shuffle_images
 from infer.load import Described, Loader, System, describe
-from infer.predict import Decode, Job, predict
+from infer.predict import Job, predict
 from models.processes import process_state
 from models.provenance import environment
 from recipes.controls import IMAGE_CONTROLS
@@ -136,7 +137,7 @@ def _run_system(request: Request, records: Sequence[Record], system: System) -> 
         "recipe": system.recipe.model_dump(mode="json"),
         "decoding": decoding.model_dump() | {"greedy": True, "dtype": str(system.model.dtype).removeprefix("torch.")},
     }
-    job = _job(request, shown, facts, system.encoder.decode, decoding.batch_size)
+    job = _job(request, shown, facts, system.decode(), decoding.batch_size)
     return predict(job, lambda: system.engine(images), _manifest(request, facts, len(records)))
 
 

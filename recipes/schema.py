@@ -295,11 +295,14 @@ class Decoding(Section):
         valid_boxes: Location tokens are written in whole boxes only that lie on a view, and a box is begun only where
             the answer form has a place for it and `max_new_tokens` leaves room; every other token is chosen as
             without. For codecs on a canvas.
+        mask_decoder: File with the weights of PaliGemma's mask decoder (`vae-oid.npz` as published, or safetensors): predictions
+            then hold the masks that the codes of `seg_tokens` stand for, in native pixels; `null` leaves boxes alone.
     """
 
     max_new_tokens: Positive = 128
     batch_size: Positive = 8
     valid_boxes: bool = False
+    mask_decoder: str | None = None
 
 
 class Recipe(Section):
@@ -330,6 +333,8 @@ class Recipe(Section):
     def _consistent(self) -> Recipe:
         if self.codec in CANVAS_CODECS and self.canvas is None:
             raise ValueError(f"codec {self.codec} writes places on a canvas: add the section canvas, at least its size")
+        if self.codec != "seg_tokens" and self.decoding.mask_decoder is not None:
+            raise ValueError(f"decoding.mask_decoder is for codec seg_tokens; codec {self.codec} writes no mask codes")
         if self.codec not in CANVAS_CODECS and self.decoding.valid_boxes:
             raise ValueError(
                 f"decoding.valid_boxes is for boxes of location tokens ({', '.join(CANVAS_CODECS)}); codec {self.codec} "

@@ -6,6 +6,7 @@ it. Boxes go in and come out in native pixels of the right image. No torch here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +19,10 @@ class Invalid:
     """A text that does not hold an answer; `reason` is a short stable name for counting."""
 
     reason: str
+
+
+# Reads a model's text; never raises.
+Decode = Callable[[str, Ask], Answer | Invalid]
 
 
 class CodecError(DataError):
