@@ -31,10 +31,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A prompt: system and user text with fields in braces; an empty system text gives no system turn.
-
-    Blanks around the filled user text are cut, but for one at its start that the template itself has.
-    """
+    """A prompt: system and user text with fields in braces; an empty system text gives no system turn."""
 
     system: str
     user: str
@@ -44,21 +41,23 @@ class Template:
         system, text = self._fill(ask, describe_images(ask), control_tokens)
         user: list[Message] = [{"type": "image"} for _ in ask.images]
         messages: list[Message] = [{"role": "user", "content": [*user, {"type": "text", "text": text}]}]
-        if system:
+        if self.system:
             messages.insert(0, {"role": "system", "content": [{"type": "text", "text": system}]})
         return messages
 
     def text(self, ask: Ask, canvas: Canvas, control_tokens: Sequence[str]) -> str:
-        """One text for families without turns, whose images are one canvas: system and user text, a blank between."""
-        return " ".join(filter(None, self._fill(ask, describe_panels(ask, canvas), control_tokens)))
+        """One text for families without turns, whose images are one canvas: system and user text, a blank between.
+
+        A blank at the start of the template's user text is kept: the published PaliGemma run had one.
+        """
+        system, user = self._fill(ask, describe_panels(ask, canvas), control_tokens)
+        return " ".join(filter(None, (system.strip(), f" {user}" if self.user.startswith(" ") else user)))
 
     def _fill(self, ask: Ask, images: str, control_tokens: Sequence[str]) -> tuple[str, str]:
         """System and user text of a question; `images` describes its images."""
         values = {"question": ask.question, "task": ask.task, "images": images, "choices": "; ".join(ask.choices)}
-        system, user = (
-            neutralise(text.format_map(values).strip(), control_tokens) for text in (self.system, self.user)
-        )
-        return system, f" {user}" if self.user.startswith(" ") else user
+        user = neutralise(self.user.format_map(values).strip(), control_tokens)
+        return neutralise(self.system.format_map(values), control_tokens), user
 
 
 BUILT_IN: dict[str, Template] = {

@@ -147,6 +147,30 @@ def test_paper_recipe_has_the_published_values():
     assert recipe.decoding.max_new_tokens == 96
 
 
+def test_paligemmas_paper_recipe_has_the_published_values():
+    """Source: scintiground.md, section 5."""
+    recipe = load_recipe("scintiground/paligemma_3b_224_paper")
+    assert recipe.model.checkpoint == "google/paligemma-3b-pt-224"
+    assert (recipe.model.quantization, recipe.model.dtype, recipe.train.precision) == ("nf4", "float16", "fp16")
+    assert (recipe.adapter.rank, recipe.adapter.alpha, recipe.adapter.dropout) == (8, 16, 0.05)
+    assert (recipe.adapter.roles, recipe.adapter.vision) == (("attention", "mlp"), True)
+    assert (recipe.batch.size, recipe.batch.accumulation, recipe.batch.max_target_tokens) == (1, 8, 96)
+    assert (recipe.train.learning_rate, recipe.train.weight_decay, recipe.train.clip_norm) == (5e-5, 0.01, 1.0)
+    assert (recipe.train.betas, recipe.train.epsilon) == ((0.9, 0.999), 1e-8)
+    assert (recipe.train.schedule, recipe.train.warmup_steps, recipe.train.epochs) == ("constant", 0, 2)
+    assert (recipe.train.seed, recipe.train.gradient_checkpointing) == (5070, True)
+    assert recipe.codec == "scintiground_json"
+    assert recipe.canvas.model_dump() == {
+        "size": 224,
+        "arrange": "side_by_side",
+        "order": ("ANT", "POST"),
+        "missing": "leave_out",
+        "gap": 0,
+        "resize": "squash",
+    }
+    assert (recipe.decoding.max_new_tokens, recipe.decoding.batch_size) == (96, 8)
+
+
 @pytest.mark.parametrize("file", sorted((ROOT / "accelerate").glob("*.yaml")), ids=lambda file: file.stem)
 def test_launch_settings_are_read_by_accelerate(file):
     from accelerate.commands.config.config_args import load_config_from_file
