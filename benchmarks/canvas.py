@@ -87,6 +87,14 @@ class Layout:
         """
         return self.width / (2 * (bins - 1)), self.height / (2 * (bins - 1))
 
+    def mask_rim(self) -> tuple[float, float]:
+        """How far a mask's rim moves at most on the way to the square and back, in native pixels (x, y).
+
+        Half a pixel of the square and half a native one: each takes the value found at its centre.
+        """
+        across, down = self.scale
+        return 0.5 / across + 0.5, 0.5 / down + 0.5
+
     def panel(self, image: int) -> Panel:
         """The panel of an image.
 
@@ -166,8 +174,7 @@ class Layout:
     def mask_to_canvas(self, image: int, mask: BoolMask) -> BoolMask:
         """A mask bool[h, w] of an image as bool[size, size]: each pixel has the value found at its centre.
 
-        A mask that goes to the square and back takes the value of each pixel from one that is at most half a pixel
-        of the square and half a native pixel away, across and down.
+        A mask that goes to the square and back takes the value of each pixel from one that is at most `mask_rim` away.
         """
         panel = self.panel(image)
         if mask.shape != (panel.height, panel.width):

@@ -106,9 +106,11 @@ def draw_canvas(
         for boxes in (record.target.boxes, _predicted(record, prediction))
     )
     across, down = layout.half_bin()
+    rim = layout.mask_rim()
     line = (
         f"canvas: {layout.width}x{layout.height} native pixels {'padded and ' if plan.resize == 'pad' else ''}"
-        f"resized to {plan.size}x{plan.size}; location numbers lose at most {across:.2f} x {down:.2f} native pixels"
+        f"resized to {plan.size}x{plan.size}; location numbers lose at most {across:.2f} x {down:.2f} native "
+        f"pixels, the rim of a mask at most {rim[0]:.2f} x {rim[1]:.2f}"
     )
     drawn = draw_record([square], targets, guesses, titles=["canvas"], caption=[*describe(record, prediction), line])
     return drawn, line
