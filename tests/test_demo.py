@@ -1,4 +1,4 @@
-"""The demo's table, and the demo itself with three seeds."""
+"""The demo's table, and both arms of the demo itself with three seeds."""
 
 from __future__ import annotations
 
@@ -69,12 +69,14 @@ def test_a_claim_without_a_comparison_is_not_taken_as_shown(tmp_path, strict, ta
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_demo_holds_its_claims(seed, tmp_path):
-    """`make demo` with other phantoms, another order and other adapter weights; about five minutes each."""
+@pytest.mark.parametrize(("target", "variable"), [("demo", "DEMO"), ("demo-paligemma", "ARM")])
+def test_demo_holds_its_claims(target, variable, seed, tmp_path):
+    """Both arms with other phantoms, another order and other adapter weights; about five minutes each."""
     folder = tmp_path / "demo"
-    command = ["make", "demo", f"SEED={seed}", f"DEMO={folder}", f"BIN={Path(sys.executable).parent}"]
+    command = ["make", target, f"SEED={seed}", f"{variable}={folder}", f"BIN={Path(sys.executable).parent}"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=dict(os.environ))
     assert run.returncode == 0, run.stderr[-3000:]
     # Five opponents, two claims each.
-    assert [line.split()[0] for line in run.stdout.splitlines() if "tuned - " in line] == ["shown"] * 10, run.stdout
+    claimed = [line for line in run.stdout.splitlines() if "tuned - " in line]
+    assert [line.split()[0] for line in claimed] == ["shown"] * 10, run.stdout
     assert (folder / "report.html").is_file()
