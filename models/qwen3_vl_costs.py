@@ -4,36 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
-
 from collators.base import Length
-from models.qwen3_vl import LAYOUT, adapt, freeze, load_config
+from models.costs import recomputed, trained_groups
+from models.language_costs import language_flops
 from models.qwen3_vl_activations import activations
-from models.qwen3_vl_shape import Shape, trained_groups
-from recipes.schema import Adapter, Recipe
+from models.qwen3_vl_shape import Shape
+from models.skeleton import is_quantizable, skeleton
+from recipes.schema import Recipe
 
 if TYPE_CHECKING:
     from transformers import Qwen3VLConfig
 
 __all__ = ["activations", "flops", "is_quantizable", "pixels_per_token", "skeleton"]
-
-
-def skeleton(recipe: Recipe) -> tuple[Qwen3VLConfig, nn.Module]:
-    """The checkpoint's config, and the recipe's model without memory behind its weights (device `meta`)."""
-    from transformers import Qwen3VLForConditionalGeneration
-
-    config = load_config(recipe.model)
-    with torch.device("meta"):
-        model = Qwen3VLForConditionalGeneration(config)
-    freeze(model, recipe.freeze)
-    # Where an adapter starts from does not change what it costs.
-    return config, adapt(model, recipe.adapter.model_copy(update={"init": None}), seed=recipe.train.seed)
-
-
-def is_quantizable(name: str, parameter: nn.Parameter) -> bool:
-    """Whether nf4 would store a weight in 4 bits: the base's matrices in the language model's blocks."""
-    return ".language_model.layers." in name and parameter.dim() == 2 and ".lora_" not in name
 
 
 def pixels_per_token(config: Qwen3VLConfig) -> int:
@@ -56,38 +38,13 @@ def flops(config: Qwen3VLConfig, recipe: Recipe, length: Length, *, pictures: in
     """
     shape = Shape.of(config)
     trained = trained_groups(recipe)
-    again = 2 if recipe.train.gradient_checkpointing else 0
     patches = length.images * shape.patches_per_token
-    blocks = 2 * length.total * shape.block_weights
-    attention = 4 * length.total**2 * shape.query
-    language = blocks * (4 + again + 2 * ("language" in trained)) // 2 + attention * (6 + again) // 2
-    if recipe.adapter.kind == "lora":
-        language += length.total * (6 + again) * _adapter_weights(shape, recipe.adapter)
     vision = 2 * patches * shape.vision_block_weights + 4 * patches**2 // pictures * shape.vision.hidden_size
-    vision = vision * (6 + again if "vision" in trained else 2) // 2
+    vision = vision * (6 + recomputed(recipe) if "vision" in trained else 2) // 2
     merger = 2 + 2 * ("projector" in trained) + 2 * ("vision" in trained)
-    # A tied head is trained with the embeddings.
-    tied = bool(config.tie_word_embeddings)
-    head = 4 + 2 * (("embeddings" if tied else "head") in trained)
     return int(
-        shape.text.num_hidden_layers * language
+        language_flops(shape.language, recipe, length, tied=bool(config.tie_word_embeddings))
         + shape.vision.depth * vision
         + patches * shape.patch_pixels * shape.vision.hidden_size * (2 + 2 * ("vision" in trained))
         + length.images * shape.mergers * shape.merger_weights * merger
-        + length.target * shape.text.hidden_size * shape.text.vocab_size * head
     )
-
-
-def _adapter_weights(shape: Shape, adapter: Adapter) -> int:
-    """LoRA weights of one block: rank x (inputs + outputs) of each adapted layer."""
-    hidden, query, key, inner = shape.text.hidden_size, shape.query, shape.key, shape.text.intermediate_size
-    sides = {
-        "q_proj": hidden + query,
-        "k_proj": hidden + key,
-        "v_proj": hidden + key,
-        "o_proj": query + hidden,
-        "gate_proj": hidden + inner,
-        "up_proj": hidden + inner,
-        "down_proj": inner + hidden,
-    }
-    return int(adapter.rank * sum(sides[name] for role in adapter.roles for name in LAYOUT.roles[role]))

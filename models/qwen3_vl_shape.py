@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recipes.schema import FreezeGroup, Recipe
+from models.language_costs import Language
 
 if TYPE_CHECKING:
     from transformers import Qwen3VLConfig
@@ -29,14 +29,9 @@ class Shape:
         return cls(config.text_config, config.vision_config)
 
     @property
-    def query(self) -> int:
-        """Channels of all query heads."""
-        return int(self.text.num_attention_heads * self.text.head_dim)
-
-    @property
-    def key(self) -> int:
-        """Channels of all key heads, and of all value heads."""
-        return int(self.text.num_key_value_heads * self.text.head_dim)
+    def language(self) -> Language:
+        """The language model."""
+        return Language.of(self.text, norms=2, head_norms=True, float_norms=False)
 
     @property
     def patches_per_token(self) -> int:
@@ -54,12 +49,6 @@ class Shape:
         return int(self.vision.in_channels * self.vision.temporal_patch_size * self.vision.patch_size**2)
 
     @property
-    def block_weights(self) -> int:
-        """Matrix elements of one language block."""
-        hidden = int(self.text.hidden_size)
-        return hidden * (2 * self.query + 2 * self.key + 3 * int(self.text.intermediate_size))
-
-    @property
     def vision_block_weights(self) -> int:
         """Matrix elements of one vision block."""
         width = int(self.vision.hidden_size)
@@ -70,11 +59,3 @@ class Shape:
         """Matrix elements of one merger, which takes a token of merged patches to the language model's width."""
         width = int(self.vision.hidden_size) * self.patches_per_token
         return width * (width + int(self.vision.out_hidden_size))
-
-
-def trained_groups(recipe: Recipe) -> frozenset[FreezeGroup]:
-    """Groups whose base weights are trained."""
-    if recipe.adapter.kind == "lora":
-        return frozenset(recipe.adapter.train_also)
-    every: tuple[FreezeGroup, ...] = ("vision", "projector", "language", "embeddings", "head")
-    return frozenset(every) - frozenset(recipe.freeze)

@@ -64,7 +64,7 @@ def advise(model: ModelSize, recipe: Recipe, workload: Workload, launch: Launch,
         return model.total(setup.recipe, setup.workload, setup.launch)
 
     chosen: list[_Change] = []
-    for options in (_checkpointing, _batch, _pixels, _nf4, _zero3):
+    for options in (_checkpointing, _batch, _smaller_pictures, _nf4, _zero3):
         current = total(chosen)
         if current <= limit:
             break
@@ -116,6 +116,11 @@ def _batch(setup: _Setup, model: ModelSize) -> Iterator[_Change]:  # noqa: ARG00
             yield _Change(text, lambda run, values=values: _set(run, "batch", **values))  # type: ignore[misc]
 
 
+def _smaller_pictures(setup: _Setup, model: ModelSize) -> Iterator[_Change]:
+    """A smaller pixel budget; where there is a canvas, which has one size, that of another checkpoint."""
+    return _pixels(setup, model) if setup.recipe.canvas is None else _canvas(model, setup.recipe.canvas.size)
+
+
 def _pixels(setup: _Setup, model: ModelSize) -> Iterator[_Change]:
     """Half and a quarter of the area of the largest image."""
     area = model.costs.pixels_per_token(model.config)
@@ -128,20 +133,29 @@ def _pixels(setup: _Setup, model: ModelSize) -> Iterator[_Change]:
             text = f"images.max_pixels={limit}"
             if minimum != setup.recipe.images.min_pixels:
                 text += f" images.min_pixels={limit}"
-            change = _Shrink(tokens * pictures, {"max_pixels": limit, "min_pixels": minimum})
+            change = _Shrink(tokens * pictures, "images", {"max_pixels": limit, "min_pixels": minimum})
             yield _Change(f"{text} (details get lost)", change)
+
+
+def _canvas(model: ModelSize, size: int) -> Iterator[_Change]:
+    """Every smaller size that the family has checkpoints for; their smaller table of positions is not taken off."""
+    for side in model.costs.SIDES:
+        if side < size:
+            change = _Shrink(side**2 // model.costs.pixels_per_token(model.config), "canvas", {"size": side})
+            yield _Change(f"canvas.size={side} with a checkpoint for pictures of that size (details get lost)", change)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shrink:
-    """Sets the images section and cuts the image tokens of each sample to at most `tokens`."""
+    """Sets a section and cuts the image tokens of each sample to at most `tokens`."""
 
     tokens: int
-    images: dict[str, int]
+    section: str
+    values: dict[str, int]
 
     def __call__(self, run: _Setup) -> _Setup:
         lengths = [replace(length, images=min(length.images, self.tokens)) for length in run.workload.lengths]
-        return replace(_set(run, "images", **self.images), workload=replace(run.workload, lengths=lengths))
+        return replace(_set(run, self.section, **self.values), workload=replace(run.workload, lengths=lengths))
 
 
 def _nf4(setup: _Setup, model: ModelSize) -> Iterator[_Change]:  # noqa: ARG001

@@ -20,7 +20,7 @@ from typing import Literal
 
 from torch import nn
 
-from models.costs import Numerics, family_costs
+from models.costs import Numerics, family_costs, trained_groups
 from models.registry import family_module
 from recipes.schema import Recipe
 from train.optimizer import muon_with_adamw
@@ -115,11 +115,12 @@ def numerics(recipe: Recipe, launch: Launch, *, on_cpu: bool) -> Numerics:
     """Number formats of a pass: see the table above and `models.costs.Numerics`."""
     compute = 4 if recipe.train.precision == "fp32" else 2
     sharded = launch.deepspeed or launch.sharding == "fsdp"
+    wide = recipe.model.dtype == "float32" or recipe.model.quantization == "nf4"
     embeddings_trained = recipe.adapter.kind == "full" and "embeddings" not in recipe.freeze
-    wide = recipe.model.dtype == "float32" or recipe.model.quantization == "nf4" or embeddings_trained
     return Numerics(
         compute=compute,
-        residual=compute if sharded else 4 if wide else 2,
+        residual=compute if sharded else 4 if wide or embeddings_trained else 2,
+        positions=compute if sharded else 4 if wide or "vision" in trained_groups(recipe) else 2,
         autocast=compute == 2 and not launch.deepspeed,
         on_cpu=on_cpu,
     )
@@ -199,13 +200,15 @@ def _cast_elements(weights: list[Weight], recipe: Recipe, launch: Launch) -> int
     if recipe.train.precision == "fp32":
         return 0
     tied = not any(weight.group == "head" for weight in weights)
+    passed = {"language", "head", "embeddings"}
+    if recipe.adapter.vision:
+        passed |= {"vision", "projector"}
     total = 0
     for weight in weights:
         in_product = weight.matrix and (weight.group != "embeddings" or tied)
         if not in_product or bytes_stored(weight, recipe, launch) != 4:
             continue
-        through = weight.group in ("language", "head", "embeddings")
-        kept = through and not (recipe.train.gradient_checkpointing and weight.block)
+        kept = weight.group in passed and not (recipe.train.gradient_checkpointing and weight.block)
         total += weight.count if weight.trained or kept else 0
     return total
 

@@ -22,7 +22,7 @@ class Workload:
 
     Attributes:
         lengths: Token counts of each training sample.
-        pictures: Images per sample.
+        pictures: Images per sample, which a family with a canvas puts into one picture.
         steps: Optimiser steps of the run.
     """
 

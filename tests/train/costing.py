@@ -1,4 +1,4 @@
-"""A small Qwen3-VL with grouped heads, made-up batches for it, and memory meters."""
+"""A small Qwen3-VL with grouped heads, made-up batches for it; for every family memory meters and estimates."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from contextlib import nullcontext
 
 import torch
 from torch.profiler import ProfilerActivity, profile
-from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers import AutoModelForImageTextToText, Qwen3VLConfig
 
-from models.costs import MicroBatch
-from models.qwen3_vl import adapt, freeze
+from models.costs import MicroBatch, family_costs
+from models.registry import family_module
 from train.loss import summed_loss
+from train.memory import Launch, numerics, read_weights, state_parts
 
 IMAGE, TEXT, ANSWER = 5, 20, 30
 SUPERVISED = 4
@@ -56,17 +57,30 @@ def small_config(*, vocabulary=2000, tied=True):
 
 def trainable_model(config, recipe):
     """The recipe's model with random weights, in the types that training gives them."""
-    config._attn_implementation = recipe.model.attention
-    model = Qwen3VLForConditionalGeneration(config).to(getattr(torch, recipe.model.dtype))
+    family = family_module(recipe.model.family)
+    attention_of = getattr(family, "attention_of", lambda model, _: model.attention)
+    model = AutoModelForImageTextToText.from_config(
+        config, attn_implementation=attention_of(recipe.model, config), dtype=getattr(torch, recipe.model.dtype)
+    )
     model.config.use_cache = False
-    freeze(model, recipe.freeze)
-    model = adapt(model, recipe.adapter, seed=0)
+    family.freeze(model, recipe.freeze)
+    model = family.adapt(model, recipe.adapter, seed=0)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     if recipe.train.gradient_checkpointing:
         model.activation_checkpointing_enable()
     return model.train()
+
+
+def cast_bytes(model, recipe):
+    parts = {part.name: part.bytes for part in state_parts(read_weights(model, recipe), recipe, Launch())}
+    return parts.get("weights cast for products", 0)
+
+
+def estimated(model, recipe, shape):
+    costs = family_costs(recipe.model.family)
+    return costs.activations(model.config, recipe, shape, numerics(recipe, Launch(), on_cpu=True))
 
 
 def made_up_batch(samples, width, grid):

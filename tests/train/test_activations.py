@@ -14,6 +14,8 @@ from models.qwen3_vl_costs import activations, flops
 from recipes.load import load_recipe
 from tests.train.costing import (
     SUPERVISED,
+    cast_bytes,
+    estimated,
     forward,
     made_up_batch,
     peak_bytes,
@@ -22,7 +24,7 @@ from tests.train.costing import (
     step,
     trainable_model,
 )
-from train.memory import Launch, numerics, read_weights, state_parts
+from train.memory import Launch, numerics
 
 FP32 = ("train.precision=fp32", "model.dtype=float32")
 BF16 = ("train.precision=bf16", "model.dtype=bfloat16")
@@ -46,15 +48,6 @@ def one_thread():
 
 def make(*overrides, checkpointing=False):
     return load_recipe("demo/lora", [*overrides, f"train.gradient_checkpointing={str(checkpointing).lower()}"])
-
-
-def cast_bytes(model, recipe):
-    parts = {part.name: part.bytes for part in state_parts(read_weights(model, recipe), recipe, Launch())}
-    return parts.get("weights cast for products", 0)
-
-
-def estimated(model, recipe, shape):
-    return activations(model.config, recipe, shape, numerics(recipe, Launch(), on_cpu=True))
 
 
 @pytest.mark.parametrize(
