@@ -42,12 +42,14 @@ class Collator(Protocol):
         processor: The model's processor.
         pad_id: Token that fills rows up; the attention mask is 0 there.
         end_id: Token that ends an answer.
+        smaller: What makes a sample of this family shorter, as advice in errors.
     """
 
     encoder: Encoder
     processor: ProcessorMixin
     pad_id: int
     end_id: int
+    smaller: str
 
     def __call__(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """Builds one batch.

@@ -67,7 +67,8 @@ class PaliGemmaCollator:
         self.images = images
         self.targets = targets
         self.canvas = encoder.canvas
-        self.limits = Limits(length=max_length, target=max_target_tokens, smaller="shorten the prompt")
+        self.smaller = "shorten the prompt, take a checkpoint for smaller pictures"
+        self.limits = Limits(length=max_length, target=max_target_tokens, smaller=self.smaller)
         tokenizer = processor.tokenizer
         self.image_ids: list[int] = [processor.image_token_id] * processor.image_seq_length
         self.begin_id: int = tokenizer.bos_token_id

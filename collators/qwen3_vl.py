@@ -51,7 +51,8 @@ class Qwen3VLCollator:
         self.processor = processor
         self.images = images
         self.targets = targets
-        self.limits = Limits(length=max_length, target=max_target_tokens, smaller="lower images.max_pixels")
+        self.smaller = "lower images.max_pixels"
+        self.limits = Limits(length=max_length, target=max_target_tokens, smaller=self.smaller)
         tokenizer = processor.tokenizer
         self.image_id: int = processor.image_token_id
         self.pad_id: int = tokenizer.pad_token_id

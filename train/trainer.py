@@ -100,15 +100,15 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
     @contextmanager
     def _explained(self, batch: dict[str, Tensor]) -> Iterator[None]:
         """Running out of memory says what was in the batch and what helps."""
-        shape, patches = tuple(batch["input_ids"].shape), len(batch["pixel_values"])
+        samples, tokens = batch["input_ids"].shape
         try:
             yield
         except torch.OutOfMemoryError as error:
             raise TrainingError(
-                f"out of memory on a batch of {shape[0]} samples of {shape[1]} tokens with {patches} image patches",
+                f"out of memory on a batch of {samples} samples of {tokens} tokens, images included",
                 where=f"step {self.state.global_step + 1}",
                 fix="lower batch.size (and raise batch.accumulation) or batch.max_tokens, set "
-                "train.gradient_checkpointing, lower images.max_pixels, or use model.quantization: nf4; "
+                f"train.gradient_checkpointing, {self._steps.collator.smaller}, or use model.quantization: nf4; "
                 "give another --out, the recipe changes",
             ) from error
 

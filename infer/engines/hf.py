@@ -180,7 +180,7 @@ class HfEngine:
             raise UserError(
                 f"out of memory for {len(records)} questions of up to {longest} tokens + {self.max_new_tokens} new ones",
                 where=f"records {records[0].id} to {records[-1].id}",
-                fix="lower decoding.batch_size or images.max_pixels, or use model.quantization=nf4, and give another "
+                fix=f"lower decoding.batch_size, {self.collator.smaller}, or use model.quantization=nf4, and give another "
                 "--out (rows finished so far stay in the old folder, which takes no other settings)",
             ) from error
 

@@ -60,7 +60,7 @@ def test_predictions_are_scored_in_both_profiles_and_shown_beside_the_base(finis
     runs = load_runs([tmp_path / "tuned", tmp_path / "base"])
     result = evaluate(runs, resamples=20)
     assert [system.name for system in result.systems] == ["tuned", "base"]
-    assert {row.system for row in result.published_rows} >= {"tuned", "base"}
+    assert all(system.published is not None and system.metrics for system in result.systems)
     count = len(list(read_records(phantom_data, "test")))
     assert len(read_predictions(tmp_path / "tuned")) == count
     assert all(row.error is None for row in read_predictions(tmp_path / "tuned"))
@@ -103,6 +103,7 @@ def test_full_fine_tuning_trains_what_freeze_leaves(make_paligemma_recipe, palig
     before = load_file(f"{recipe.model.checkpoint}/model.safetensors")
     after = load_file(tmp_path / "full/model/model.safetensors")
     moved = {key for key, value in before.items() if not torch.equal(after[key], value)}
-    assert {name.split(".")[1] for name in moved} == {"language_model", "multi_modal_projector"}
+    parts = ("language_model", "multi_modal_projector", "vision_tower")
+    assert {part for name in moved for part in parts if part in name} == set(parts[:2])
     assert not [name for name in moved if "embed_tokens" in name]
     shutil.rmtree(tmp_path / "full")
