@@ -84,7 +84,7 @@ def test_the_manifest_says_what_was_run(whole, model_run, phantom_data):
     assert manifest.encoder_fingerprint == read_encoder(model_run / "model").fingerprint
     assert manifest.weights_hash == weights_hash(model_run / "model")
     assert manifest.base_weights_hash is None
-    chosen = {"max_new_tokens": 12, "batch_size": 4, "valid_boxes": False}
+    chosen = {"max_new_tokens": 12, "batch_size": 4, "valid_boxes": False, "mask_decoder": None}
     assert manifest.decoding == {**chosen, "greedy": True, "dtype": "float32"}
     assert manifest.environment["processes"] == 1
     assert manifest.timing["tokens_per_second"] > 0
