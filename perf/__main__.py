@@ -4,6 +4,7 @@ score     scoring of 38,469 rows in both profiles, on one core
 heads     cross-entropy with logits at every position, and at supervised positions only
 batching  answers given alone and in batches, in float32 and in bfloat16
 canvas    two views to the pixels that PaliGemma sees, and location codes written and read, on one core
+paligemma a training step of PaliGemma on our path, and with stock processor, Trainer and loss
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from perf import heads
+from perf import heads, paligemma
 from perf.heads import HeadSize, run_heads
+from perf.paligemma import StepSize, run_paligemma
 from recipes.errors import run_command
 
 
@@ -49,10 +51,13 @@ def _parser() -> argparse.ArgumentParser:
     canvas.add_argument("--patients", type=_positive, default=24, help="each with one canvas; default: 24")
     canvas.add_argument("--questions", type=_positive, default=60, help="per patient and task; default: 60")
     canvas.add_argument("--rounds", type=_positive, default=5, help="measurements of each side; default: 5")
+    step = commands.add_parser("paligemma", help="a training step on our path, and on the stock one")
+    _add_size(step, StepSize, (*paligemma.SIDES, paligemma.CHECK))
+    step.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     return parser
 
 
-def _add_size(parser: argparse.ArgumentParser, size: type[HeadSize], sides: Sequence[str]) -> None:
+def _add_size(parser: argparse.ArgumentParser, size: type[HeadSize | StepSize], sides: Sequence[str]) -> None:
     """The fields of a size as options, and how the benchmark starts its own processes."""
     for field in fields(size):
         parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
@@ -108,7 +113,17 @@ def _canvas(options: argparse.Namespace) -> None:
     run_canvas(patients=options.patients, questions=options.questions, rounds=options.rounds)
 
 
-COMMANDS = {"score": _score, "heads": _heads, "batching": _batching, "canvas": _canvas}
+def _paligemma(options: argparse.Namespace) -> None:
+    size = StepSize(**{field.name: getattr(options, field.name) for field in fields(StepSize)})
+    if options.side is None:
+        run_paligemma(size, rounds=options.rounds)
+        return
+    from perf.paligemma_step import run_side
+
+    run_side(options.side, size, options.folder)
+
+
+COMMANDS = {"score": _score, "heads": _heads, "batching": _batching, "canvas": _canvas, "paligemma": _paligemma}
 
 
 if __name__ == "__main__":
