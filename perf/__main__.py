@@ -1,8 +1,10 @@
 """Measurements of speed and memory: `python -m perf NAME [options]`; the last line of each is JSON.
 
-score    scoring of 38,469 rows in both profiles, on one core
-heads    cross-entropy with logits at every position, and at supervised positions only
-batching answers given alone and in batches, in float32 and in bfloat16
+score     scoring of 38,469 rows in both profiles, on one core
+heads     cross-entropy with logits at every position, and at supervised positions only
+batching  answers given alone and in batches, in float32 and in bfloat16
+canvas    two views to the pixels that PaliGemma sees, and location codes written and read, on one core
+paligemma a training step of PaliGemma on our path, and with stock processor, Trainer and loss
 """
 
 from __future__ import annotations
@@ -14,21 +16,30 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from perf.heads import COMPARE, SIDES, HeadSize, run_heads
+from perf import heads, paligemma
+from perf.heads import HeadSize, run_heads
+from perf.paligemma import StepSize, run_paligemma
 from recipes.errors import run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    if options.command in ("score", "canvas"):
+        # Before numpy is imported, since it starts one thread per core that it may use.
+        _stay_on_one_core()
+    COMMANDS[options.command](options)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m perf", description="Measures speed and memory.")
     commands = parser.add_subparsers(dest="command", required=True)
     score = commands.add_parser("score", help="scoring of as many rows as ScintiGround has, in both profiles")
     score.add_argument("--rows", type=int, default=38_469, help="default: 38469")
     score.add_argument("--resamples", type=int, default=2000, help="of each profile's bootstrap; default: 2000")
-    heads = commands.add_parser("heads", help="logits at every position, and at supervised positions only")
-    for field in fields(HeadSize):
-        heads.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
-    heads.add_argument("--rounds", type=int, default=3, help="measurements of each side; default: 3")
+    head = commands.add_parser("heads", help="logits at every position, and at supervised positions only")
+    _add_size(head, HeadSize, (*heads.SIDES, heads.COMPARE))
     batching = commands.add_parser("batching", help="answers given alone and in batches, in 32 and in 16 bits")
     batching.add_argument("weights", metavar="RUN_OR_MODEL", help="run folder, model folder or hub name")
     batching.add_argument("--data", type=Path, required=True, help="prepared dataset")
@@ -36,30 +47,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     batching.add_argument("--recipe", help="recipe, if there is none beside the weights")
     batching.add_argument("--limit", type=_positive, default=200, metavar="N", help="questions; default: 200")
     batching.add_argument("--batch", type=_positive, default=8, metavar="N", help="questions per batch; default: 8")
-    # How `heads` starts its own processes.
-    heads.add_argument("--side", choices=(*SIDES, COMPARE), help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.command == "score":
-        # Before numpy is imported, since it starts one thread per core that it may use.
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        from perf.score import run_score
+    canvas = commands.add_parser("canvas", help="canvases drawn, location codes written and read")
+    canvas.add_argument("--patients", type=_positive, default=24, help="each with one canvas; default: 24")
+    canvas.add_argument("--questions", type=_positive, default=60, help="per patient and task; default: 60")
+    canvas.add_argument("--rounds", type=_positive, default=5, help="measurements of each side; default: 5")
+    step = commands.add_parser("paligemma", help="a training step on our path, and on the stock one")
+    _add_size(step, StepSize, (*paligemma.SIDES, paligemma.CHECK))
+    step.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    return parser
 
-        run_score(rows=options.rows, resamples=options.resamples)
-    elif options.command == "batching":
-        from perf.batching import run_batching
 
-        run_batching(
-            options.weights,
-            options.data,
-            split=options.split,
-            recipe=options.recipe,
-            limit=options.limit,
-            batch=options.batch,
-        )
-    else:
-        _heads(options)
-    return 0
+def _add_size(parser: argparse.ArgumentParser, size: type[HeadSize | StepSize], sides: Sequence[str]) -> None:
+    """The fields of a size as options, and how the benchmark starts its own processes."""
+    for field in fields(size):
+        parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each side; default: 3")
+    parser.add_argument("--side", choices=sides, help=argparse.SUPPRESS)
 
 
 def _positive(text: str) -> int:
@@ -67,6 +70,18 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not positive")
     return number
+
+
+def _stay_on_one_core() -> None:
+    """Leaves this process one core where the system allows to choose."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def _score(options: argparse.Namespace) -> None:
+    from perf.score import run_score
+
+    run_score(rows=options.rows, resamples=options.resamples)
 
 
 def _heads(options: argparse.Namespace) -> None:
@@ -77,6 +92,38 @@ def _heads(options: argparse.Namespace) -> None:
     from perf.heads_pass import run_side
 
     run_side(options.side, size)
+
+
+def _batching(options: argparse.Namespace) -> None:
+    from perf.batching import run_batching
+
+    run_batching(
+        options.weights,
+        options.data,
+        split=options.split,
+        recipe=options.recipe,
+        limit=options.limit,
+        batch=options.batch,
+    )
+
+
+def _canvas(options: argparse.Namespace) -> None:
+    from perf.canvas import run_canvas
+
+    run_canvas(patients=options.patients, questions=options.questions, rounds=options.rounds)
+
+
+def _paligemma(options: argparse.Namespace) -> None:
+    size = StepSize(**{field.name: getattr(options, field.name) for field in fields(StepSize)})
+    if options.side is None:
+        run_paligemma(size, rounds=options.rounds)
+        return
+    from perf.paligemma_step import run_side
+
+    run_side(options.side, size, options.folder)
+
+
+COMMANDS = {"score": _score, "heads": _heads, "batching": _batching, "canvas": _canvas, "paligemma": _paligemma}
 
 
 if __name__ == "__main__":

@@ -13,21 +13,15 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from tqdm import tqdm
 
-from recipes.errors import UserError
+from perf.rounds import MeasurementError, alternating, measured_apart
 
 SIDES = ("full", "targets")
 COMPARE = "compare"
-
-
-class HeadsError(UserError):
-    """A measurement that did not end."""
+FIX = "if memory ran out (-9), lower --batch, --length or --vocabulary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +44,7 @@ class HeadSize:
 
     def __post_init__(self) -> None:
         if not 0 < self.supervised < self.length:
-            raise HeadsError(
+            raise MeasurementError(
                 f"{self.supervised} supervised tokens do not fit into samples of {self.length}",
                 where="--supervised",
                 fix="give at least 1 and fewer than --length: the first token cannot be predicted",
@@ -65,13 +59,12 @@ def run_heads(size: HeadSize, *, rounds: int) -> None:
         rounds: Measurements of each side.
 
     Raises:
-        HeadsError: A process was ended, most likely because memory ran out.
+        MeasurementError: A process was ended, most likely because memory ran out.
     """
     results: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-    order = [side for number in range(rounds) for side in (SIDES if number % 2 == 0 else SIDES[::-1])]
-    for side in tqdm(order, desc="measuring", unit="pass"):
-        results[side].append(_measure(side, size))
-    differences = _measure(COMPARE, size)
+    for side in tqdm(alternating(SIDES, rounds), desc="measuring", unit="pass"):
+        results[side].append(measured_apart("heads", side, asdict(size), fix=FIX))
+    differences = measured_apart("heads", COMPARE, asdict(size), fix=FIX)
     seconds = {side: statistics.median(result["seconds"] for result in results[side]) for side in SIDES}
     peaks = {side: statistics.median(result["peak_mib"] for result in results[side]) for side in SIDES}
     for side in SIDES:
@@ -90,23 +83,3 @@ def run_heads(size: HeadSize, *, rounds: int) -> None:
         "difference": differences,
     }
     print(json.dumps(figures))
-
-
-def _measure(side: str, size: HeadSize) -> dict[str, float]:
-    """One side in a fresh process; the last line that it prints is JSON."""
-    options = [word for name, value in asdict(size).items() for word in (f"--{name}", str(value))]
-    result = subprocess.run(
-        [sys.executable, "-m", "perf", "heads", "--side", side, *options],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if result.returncode != 0:
-        said = result.stderr.strip().splitlines()
-        raise HeadsError(
-            f"the process that measures {side!r} ended with {result.returncode}: {said[-1] if said else 'no message'}",
-            fix="if memory ran out (-9), lower --batch, --length or --vocabulary",
-        )
-    measured: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
-    return measured

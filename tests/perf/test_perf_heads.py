@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from perf.heads import HeadsError, HeadSize, run_heads
+from perf.heads import HeadSize, run_heads
+from perf.rounds import MeasurementError
 
 
 def test_both_heads_agree_and_the_full_one_needs_what_its_logits_take(capsys):
@@ -21,11 +22,5 @@ def test_both_heads_agree_and_the_full_one_needs_what_its_logits_take(capsys):
 
 
 def test_more_supervised_tokens_than_there_are_is_an_error():
-    with pytest.raises(HeadsError, match="20 supervised tokens do not fit into samples of 20"):
+    with pytest.raises(MeasurementError, match="20 supervised tokens do not fit into samples of 20"):
         HeadSize(length=20, supervised=20)
-
-
-def test_a_process_that_fails_says_why(monkeypatch):
-    monkeypatch.setattr("perf.heads.SIDES", ("nonsense", "full"))
-    with pytest.raises(HeadsError, match=r"'nonsense' ended with 2: .*invalid choice"):
-        run_heads(HeadSize(batch=1, length=4, supervised=1, hidden=4, vocabulary=10), rounds=1)
