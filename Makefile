@@ -52,8 +52,8 @@ demo: $(STAMP)
 	$(BIN)/python -m benchmarks phantom $(DEMO)/release --preset demo seed=$$((2 + $(SEED)))
 	$(BIN)/python -m benchmarks prepare scintiground $(DEMO)/release --out $(DEMO)/data
 	$(TWO) train demo/lora data.dataset=$(DEMO)/data train.seed=$(SEED) --out $(DEMO)/lora
-	$(ASK) $(DEMO)/lora --name tuned --out $(P)/tuned & first=$$!; \
-	$(ASK) models/demo_base --recipe demo/lora --name base --out $(P)/base && wait $$first
+	$(ASK) $(DEMO)/lora --name "Qwen3-VL tuned" --out $(P)/tuned & first=$$!; \
+	$(ASK) models/demo_base --recipe demo/lora --name "Qwen3-VL base" --out $(P)/base && wait $$first
 	$(ASK) $(DEMO)/lora --control blank_image --out $(P)/blank_image & first=$$!; \
 	$(ASK) $(DEMO)/lora --control shuffled_image --out $(P)/shuffled_image && wait $$first
 	$(ASK) --control majority_corrected --out $(P)/majority & first=$$!; \
