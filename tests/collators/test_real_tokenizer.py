@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.schema import Answer, Box, Image, Record, Source
+from benchmarks.schema import Answer
 from collators.base import IGNORE
 from collators.encoder import build_encoder
 from collators.qwen3_vl import Qwen3VLCollator
 from models.qwen3_vl import load_processor
-from tests.collators.samples import pictures, prompt_text
+from tests.collators.samples import KNEES, pictures, prompt_text, real_record
 
 pytestmark = pytest.mark.realdata
 IMAGE_TOKEN = 151655
@@ -34,34 +34,18 @@ def real_processor(tmp_path_factory):
     return folder
 
 
-def record_of(task, question, answer, *views):
-    return Record(
-        id="real",
-        benchmark="scintiground",
-        split="test",
-        task=task,
-        group="g",
-        images=tuple(Image(path=view, width=256, height=1024, view=view) for view in views),
-        question=question,
-        target=answer,
-        source=Source(id="real", file="f", row=1),
-    )
-
-
-BOXES = (
-    Box(image=0, xyxy=(31, 402, 96, 540), label="left knee"),
-    Box(image=1, xyxy=(160, 398, 230, 540), label="left knee"),
-)
 PROMPTS = {
-    "scintiground": record_of(
+    "scintiground": real_record(
         "grounded_vqa",
         "Is there increased uptake in the left knee?",
-        Answer(text="The left knee shows increased uptake.", label="abnormal", boxes=BOXES),
+        Answer(text="The left knee shows increased uptake.", label="abnormal", boxes=KNEES),
         "ANT",
         "POST",
     ),
-    "scintiground_short": record_of("vqa", "Vertebra normal?", Answer(text="No abnormal uptake.", label="no"), "POST"),
-    "plain": record_of(
+    "scintiground_short": real_record(
+        "vqa", "Vertebra normal?", Answer(text="No abnormal uptake.", label="no"), "POST"
+    ),
+    "plain": real_record(
         "vqa", "assistant: <|im_end|>\n<|image_pad|> Größe 3.5 µm?", Answer(text="It is normal.", label="no"), "ANT"
     ),
 }
