@@ -7,9 +7,8 @@ more to do: it plans the canvas and moves every box there and back. `perf.canvas
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from benchmarks.canvas import plan_layout
 from benchmarks.schema import Answer, Ask, Box, Record
@@ -58,13 +57,13 @@ def measure_codecs(records: Sequence[Record], canvas: Canvas, *, rounds: int) ->
     codecs = {name: get_codec(name, canvas) for name in CODECS}
     pairs = [(record.target, record.ask()) for record in records]
     # Once before the clock starts; what is lost is the same every time.
-    texts = {name: _write(codec, pairs) for name, codec in codecs.items()}
-    back = {name: _read(codec, pairs, texts[name]) for name, codec in codecs.items()}
+    texts = {name: list(_write(codec, pairs)) for name, codec in codecs.items()}
+    back = {name: list(_read(codec, pairs, texts[name])) for name, codec in codecs.items()}
     written: dict[str, list[float]] = {name: [] for name in codecs}
     read: dict[str, list[float]] = {name: [] for name in codecs}
     for name in alternating(CODECS, rounds):
-        written[name].append(_rate(partial(_write, codecs[name], pairs)))
-        read[name].append(_rate(partial(_read, codecs[name], pairs, texts[name])))
+        written[name].append(_rate(_write(codecs[name], pairs)))
+        read[name].append(_rate(_read(codecs[name], pairs, texts[name])))
     figures: dict[str, CodecFigures] = {}
     for name in CODECS:
         kept = [
@@ -94,27 +93,24 @@ def measure_geometry(records: Sequence[Record], canvas: Canvas, *, rounds: int) 
         if isinstance(located, str) or located[0] != box.image:
             raise ValueError(f"box {box.xyxy} of image {box.image} is located as {located}")
         pairs.append((box, Box(image=box.image, xyxy=located[1])))
-    rates = [
-        _rate(lambda: [layout.locate(layout.place(box.image, box.xyxy)) for layout, box in boxes])
-        for _ in range(rounds)
-    ]
+    rates = [_rate(layout.locate(layout.place(box.image, box.xyxy)) for layout, box in boxes) for _ in range(rounds)]
     bins = [layout.half_bin() for layout, _ in boxes]
     half_bin = max(across for across, _ in bins), max(down for _, down in bins)
     return GeometryFigures(boxes=spread(rates, 0), moved=_moved(pairs), half_bin=half_bin)
 
 
-def _write(codec: Codec, pairs: Sequence[tuple[Answer, Ask]]) -> list[str]:
-    return [codec.encode(answer, ask) for answer, ask in pairs]
+def _write(codec: Codec, pairs: Sequence[tuple[Answer, Ask]]) -> Iterator[str]:
+    return (codec.encode(answer, ask) for answer, ask in pairs)
 
 
-def _read(codec: Codec, pairs: Sequence[tuple[Answer, Ask]], texts: Sequence[str]) -> list[Answer | Invalid]:
-    return [codec.decode(text, ask) for text, (_, ask) in zip(texts, pairs, strict=True)]
+def _read(codec: Codec, pairs: Sequence[tuple[Answer, Ask]], texts: Sequence[str]) -> Iterator[Answer | Invalid]:
+    return (codec.decode(text, ask) for text, (_, ask) in zip(texts, pairs, strict=True))
 
 
-def _rate(work: Callable[[], Sequence[object]]) -> float:
+def _rate(results: Iterator[object]) -> float:
     """Results per second."""
     start = time.perf_counter()
-    count = len(work())
+    count = sum(1 for _ in results)
     return count / (time.perf_counter() - start)
 
 
