@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Trainer, TrainerControl
+from transformers import PreTrainedModel, Trainer, TrainerControl
 
 from recipes.errors import UserError
 from recipes.schema import Recipe
@@ -130,6 +131,24 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
         """Not counted per step."""
         return 0.0
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """Every weight of a checkpoint finds its place, or the run ends."""
+        if self._is_whole():
+            load_whole(self.model, Path(resume_from_checkpoint))
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_best_model(self) -> None:
+        """As `_load_from_checkpoint`."""
+        if self._is_whole():
+            load_whole(self.model, Path(str(self.state.best_model_checkpoint)))
+        else:
+            super()._load_best_model()
+
+    def _is_whole(self) -> bool:
+        """Whether this process holds the whole model, and all of it is saved."""
+        return isinstance(self.model, PreTrainedModel) and not (self.is_deepspeed_enabled or self.is_fsdp_enabled)
+
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         """Writes tied weights once: the copies that DeepSpeed and FSDP make of them no longer look tied."""
         if state_dict is not None:
@@ -141,6 +160,29 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
         """A checkpoint never holds weights that a loss that is not a number may have spoilt."""
         check_finite(float(self._tr_loss), "loss", self.state.global_step, self.args.output_dir)
         super()._save_checkpoint(model, trial)
+
+
+def load_whole(model: PreTrainedModel, folder: Path) -> None:
+    """Fills a model with the weights of a checkpoint of the same class.
+
+    Checkpoints carry the names of the released files, which for PaliGemma are not those of its modules. The Trainer
+    (transformers 5.24) looks for the latter and goes on with what it has if it finds none.
+
+    Raises:
+        TrainingError: A weight is missing or has another shape.
+    """
+    # Float32 holds every 16-bit number exactly, and each goes into a parameter of the type that it was saved from.
+    read, info = type(model).from_pretrained(
+        folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True
+    )
+    lost = sorted({*info["missing_keys"], *info["unexpected_keys"], *(str(each) for each in info["mismatched_keys"])})
+    if lost:
+        raise TrainingError(
+            f"{len(lost)} weights of the checkpoint do not fit the model, the first is {lost[0]}",
+            where=str(folder),
+            fix="continue with the versions it was written with, or start anew with --fresh",
+        )
+    model.load_state_dict(read.state_dict())
 
 
 def check_finite(value: float, name: str, step: int, where: str) -> None:

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from benchmarks.dataset import read_records
 from benchmarks.predictions import read_predictions
@@ -18,9 +18,11 @@ from tests.adapters import logits_of, write_adapter_run
 from tests.collators.samples import folder_images, make_collator
 from tests.train.runs import AtStep, Stopped, silent, stop, weights
 from train import run as train_run
+from train import validation
 from train.merge import Request as MergeRequest
 from train.merge import merge
 from train.run import run
+from train.trainer import TrainingError, load_whole
 
 OPTIONS = ("selection.by=score", "adapter.vision=true", "decoding.valid_boxes=true", "adapter.dropout=0.1")
 
@@ -66,17 +68,51 @@ def test_predictions_are_scored_in_both_profiles_and_shown_beside_the_base(finis
     assert all(row.error is None for row in read_predictions(tmp_path / "tuned"))
 
 
-def test_a_run_stopped_at_a_step_and_continued_is_the_uninterrupted_one(finished, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_a_run_stopped_at_a_step_and_continued_is_the_uninterrupted_one(
+    finished, make_paligemma_recipe, paligemma_generation, tmp_path, monkeypatch, kind
+):
+    """The released files name weights otherwise than the modules do: what is read must find its place."""
     recipe, straight = finished
+    if kind == "full":
+        recipe = make_paligemma_recipe("adapter={kind: full}", "freeze=[vision]", generation=paligemma_generation)
+        straight = tmp_path / "straight"
+        run(recipe, straight, silent)
     out = tmp_path / "again"
     real = train_run.callbacks
-    monkeypatch.setattr(train_run, "callbacks", lambda *a, **k: [*real(*a, **k), AtStep(3, stop)], raising=False)
+    monkeypatch.setattr(train_run, "callbacks", lambda *a, **k: [*real(*a, **k), AtStep(3, stop)])
     with pytest.raises(Stopped):
         run(recipe, out, silent)
     monkeypatch.undo()
     run(recipe, out, silent)
-    expected, found = (load_file(each / "model" / "adapter_model.safetensors") for each in (straight, out))
+    expected, found = weights(straight / "model"), weights(out / "model")
     assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+def test_the_best_checkpoint_becomes_the_model(make_paligemma_recipe, paligemma_generation, tmp_path, monkeypatch):
+    """Of three checkpoints whose validation loss is said to rise, the first."""
+    recipe = make_paligemma_recipe(
+        "adapter={kind: full}", "train.save_steps=1", "train.keep_checkpoints=3", generation=paligemma_generation
+    )
+    said = iter((1.0, 2.0, 3.0))
+    monkeypatch.setattr(validation, "validation_loss", lambda *arguments: next(said))
+    out = tmp_path / "best"
+    run(recipe, out, silent)
+    first, last = (weights(out / "checkpoints" / f"checkpoint-{step}") for step in (1, 3))
+    found = weights(out / "model")
+    assert all(torch.equal(found[key], value) for key, value in first.items())
+    assert any(not torch.equal(found[key], value) for key, value in last.items())
+
+
+def test_a_checkpoint_without_a_weight_ends_the_run(make_paligemma_recipe, tmp_path):
+    model = load_model(make_paligemma_recipe().model)
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    kept = load_file(file)
+    gone = sorted(kept)[-1]
+    save_file({key: value for key, value in kept.items() if key != gone}, file, metadata={"format": "pt"})
+    with pytest.raises(TrainingError, match="1 weights of the checkpoint do not fit the model"):
+        load_whole(model, tmp_path)
 
 
 @pytest.mark.parametrize("quantization", ["none", "nf4"])
