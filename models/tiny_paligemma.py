@@ -42,8 +42,8 @@ class TinyPaliGemmaSize:
     """
 
     generation: Literal[1, 2] = 1
-    side: int = 64
-    patch: int = 16
+    side: int = 32
+    patch: int = 8
     hidden: int = 64
     layers: int = 2
     vision_hidden: int = 64

@@ -93,7 +93,7 @@ def paligemma_generation(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="session")
 def tiny_paligemma(phantom_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """A tiny random PaliGemma of a generation, with its processor: pictures of 64 x 64 pixels, 16 image tokens."""
+    """A tiny random PaliGemma of a generation, with its processor: pictures of 32 x 32 pixels, 16 image tokens."""
     import torch
 
     from benchmarks.dataset import read_records

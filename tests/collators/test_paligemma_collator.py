@@ -218,7 +218,7 @@ def test_every_view_stands_in_its_panel_whatever_the_order_of_the_images(make_pa
     image = collator.processor.image_processor
     mean, std = (torch.tensor(values)[:, None, None] for values in (image.image_mean, image.image_std))
     shown = (collator([named, turned, single])["pixel_values"] * std + mean) * 255
-    left, right = shown[..., 2:30], shown[..., 34:62]  # the views meet at 32, where resizing mixes them
+    left, right = shown[..., 2:14], shown[..., 18:30]  # the views meet at 16, where resizing mixes them
     for row in (0, 1):
         assert left[row].mean(dim=(1, 2)).tolist() == pytest.approx(COLOURS["ANT"], abs=0.5)
         assert right[row].mean(dim=(1, 2)).tolist() == pytest.approx(COLOURS["POST"], abs=0.5)
@@ -248,7 +248,7 @@ def test_a_canvas_that_several_records_share_is_drawn_once(make_paligemma_recipe
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("canvas.size=224", "sees pictures of 64x64 pixels, the canvas has 224"),
+        ("canvas.size=224", "sees pictures of 32x32 pixels, the canvas has 224"),
         ("canvas=null", "paligemma sees one picture: add the section canvas"),
         ("images.max_pixels=5000000", "images sets a pixel budget, which paligemma has not"),
         ("model.attention=flash_attention_2", "drops paligemma's mask over image and prompt"),
