@@ -130,6 +130,26 @@ class Layout:
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise RecipeError("every parameter is frozen: nothing to train", where="freeze", fix="freeze fewer groups")
 
+    def spare_tower(self, model: nn.Module) -> None:
+        """Keeps the backward pass out of a vision tower of which nothing is trained.
+
+        With activation checkpointing on, transformers (5.24) asks for gradients of what enters each part of a model:
+        a frozen tower would be recomputed and passed backward for nothing. The language model goes on getting them.
+
+        Args:
+            model: The model, adapted or not; without activation checkpointing nothing happens.
+        """
+        if any(p.requires_grad for name, p in model.named_parameters() if self.vision in name):
+            return
+        parts = dict(model.named_modules())
+        asked = [part for part in parts.values() if getattr(part, "_require_grads_hooks", None)]
+        for part in asked:
+            part.disable_input_require_grads()
+        if asked:
+            next(
+                part for name, part in parts.items() if f"{name}.".endswith(self.language)
+            ).enable_input_require_grads()
+
     def group_of(self, name: str) -> str:
         """The freeze group of a parameter, seen through PEFT's name prefix; `lora` for adapter weights."""
         name = name.removeprefix("base_model.model.")

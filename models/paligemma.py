@@ -44,6 +44,7 @@ adapt = LAYOUT.adapt
 freeze = LAYOUT.freeze
 group_of = LAYOUT.group_of
 lora_targets = LAYOUT.lora_targets
+spare_tower = LAYOUT.spare_tower
 trainable_by_group = LAYOUT.trainable_by_group
 
 

@@ -76,9 +76,5 @@ def language_attention(model: Model, config: PaliGemmaConfig) -> str:
 
 
 def tower_is_passed(recipe: Recipe) -> bool:
-    """Whether the backward pass goes through the vision tower.
-
-    Checkpointing makes it do so even where nothing in the tower is trained: transformers then asks for gradients of
-    the patches, as it does of the token embeddings.
-    """
-    return "vision" in trained_groups(recipe) or recipe.adapter.vision or recipe.train.gradient_checkpointing
+    """Whether the backward pass goes through the vision tower: a frozen one is spared (`models.layout`)."""
+    return "vision" in trained_groups(recipe) or recipe.adapter.vision

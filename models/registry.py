@@ -11,8 +11,8 @@ from typing import Final
 
 from collators.base import CollatorClass
 
-# Family -> module with load_processor, load_model, adapt, freeze, group_of, trainable_by_group, prompt_inputs
-# and last_positions; beside it lies the module of its cost formulas (`models.costs`).
+# Family -> module with load_processor, load_model, adapt, freeze, spare_tower, group_of, trainable_by_group,
+# prompt_inputs and last_positions; beside it lies the module of its cost formulas (`models.costs`).
 FAMILIES: Final = {"qwen3_vl": "models.qwen3_vl", "paligemma": "models.paligemma"}
 COLLATORS: Final = {
     "qwen3_vl": ("collators.qwen3_vl", "Qwen3VLCollator"),

@@ -9,6 +9,7 @@ from torch.utils.tensorboard import SummaryWriter
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
+from models.registry import family_module
 from recipes.schema import Recipe
 from train.checkpoints import SealCheckpoints
 from train.prepare import Prepared
@@ -68,6 +69,23 @@ class StopOnNaN(TrainerCallback):  # type: ignore[misc]
                 check_finite(value, key, state.global_step, args.output_dir)
 
 
+class SpareTower(TrainerCallback):  # type: ignore[misc]
+    """Keeps the backward pass out of a frozen vision tower; the Trainer has set up checkpointing when it begins."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,  # noqa: ARG002 - the callback's signature
+        state: TrainerState,  # noqa: ARG002
+        control: TrainerControl,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ARG002
+    ) -> None:
+        """See `models.layout.Layout.spare_tower`."""
+        family_module(self.prepared.recipe.model.family).spare_tower(self.prepared.model)
+
+
 def callbacks(prepared: Prepared, out: Path, *, first: int, main: bool) -> list[TrainerCallback]:
     """All callbacks of a run.
 
@@ -80,7 +98,13 @@ def callbacks(prepared: Prepared, out: Path, *, first: int, main: bool) -> list[
     recipe = prepared.recipe
     rhythm = Rhythm(recipe, steps_per_epoch=prepared.schedule.steps_per_epoch, total=prepared.steps)
     seals = SealCheckpoints(recipe.train.keep_checkpoints)
-    found: list[TrainerCallback] = [StopOnNaN(), rhythm, seals, *curves(out, first=first, main=main)]
+    found: list[TrainerCallback] = [
+        StopOnNaN(),
+        SpareTower(prepared),
+        rhythm,
+        seals,
+        *curves(out, first=first, main=main),
+    ]
     if recipe.selection.patience is not None:
         found.append(EarlyStoppingCallback(recipe.selection.patience))
     return found

@@ -7,7 +7,16 @@ from torch import nn
 
 from benchmarks.dataset import read_records
 from collators.base import IGNORE
-from models.paligemma import adapt, freeze, group_of, load_model, load_processor, lora_targets, trainable_by_group
+from models.paligemma import (
+    adapt,
+    freeze,
+    group_of,
+    load_model,
+    load_processor,
+    lora_targets,
+    spare_tower,
+    trainable_by_group,
+)
 from models.paligemma_tokens import PINNED, check_vocabulary
 from models.provenance import weights_hash
 from models.tiny import SPECIAL as QWEN_SPECIAL
@@ -177,6 +186,36 @@ def test_four_bit_base_learns_in_its_adapter_only(make, batch):
     loss.backward()
     assert torch.isfinite(loss)
     assert {group_of(name) for name, p in model.named_parameters() if p.grad is not None} == {"lora"}
+
+
+def gradients(model, batch, tower_asked):
+    """Gradients by name after one pass; appends whether the tower's output asks for a gradient."""
+    tower = next(part for name, part in model.named_modules() if name.endswith("model.vision_tower"))
+    tower.register_forward_hook(lambda part, inputs, output: tower_asked.append(output.last_hidden_state.requires_grad))
+    model.train()
+    model(**{key: value for key, value in batch.items() if key != "logits_to_keep"}).loss.backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("vision", ["false", "true"])
+def test_checkpointing_spares_a_frozen_tower_and_changes_no_gradient(make, batch, vision):
+    recipe = make(f"adapter.vision={vision}")
+    found = []
+    for checkpointing in (False, True):
+        model, asked = adapt(load_model(recipe.model), recipe.adapter, seed=0), []
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "lora_B" in name:
+                    parameter.fill_(0.01)
+        if checkpointing:
+            model.activation_checkpointing_enable()
+            spare_tower(model)
+        found.append(gradients(model, batch, asked))
+        assert set(asked) == {vision == "true"}
+    plain, again = found
+    assert plain.keys() == again.keys()
+    assert any("vision_tower" in name for name in plain) == (vision == "true")
+    assert all(torch.allclose(again[name], grad, atol=1e-6) for name, grad in plain.items())
 
 
 # Attention and number types.

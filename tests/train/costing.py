@@ -70,6 +70,7 @@ def trainable_model(config, recipe):
             parameter.data = parameter.data.float()
     if recipe.train.gradient_checkpointing:
         model.activation_checkpointing_enable()
+        family.spare_tower(model)
     return model.train()
 
 

@@ -64,7 +64,11 @@ def assert_same_run(out, expected, *, tolerance=1e-4):
     assert {key: value.shape for key, value in found.items()} == {key: value.shape for key, value in target.items()}
     assert all(value.numel() for value in found.values())
     for key, value in target.items():
-        assert (found[key] - value).norm() <= 2e-3 * value.norm() + 1e-7
+        if key.endswith(".k_proj.bias"):
+            # What all keys share changes no attention weight: the gradient is rounding alone, from which Adam makes steps.
+            assert max(found[key].norm(), value.norm()) < 1e-3
+        else:
+            assert (found[key] - value).norm() <= 2e-3 * value.norm() + 1e-7
 
 
 def plain_model(out, tiny, kind):

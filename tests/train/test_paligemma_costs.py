@@ -102,7 +102,7 @@ def test_kept_for_the_backward_pass(generation, kind, types):
 )
 @GENERATION
 def test_kept_under_checkpointing(generation, kind, size):
-    """A frozen tower too: its blocks are recomputed and passed, which transformers brings about by itself."""
+    """A frozen tower is spared."""
     recipe = make(*KINDS[kind], *FP32, checkpointing=True)
     model, batch, _, shape = set_up(generation, recipe, size)
     real = saved_bytes(model, batch, autocast=False) + mask_bytes(model, batch)

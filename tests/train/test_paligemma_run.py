@@ -104,6 +104,30 @@ def test_the_best_checkpoint_becomes_the_model(make_paligemma_recipe, paligemma_
     assert any(not torch.equal(found[key], value) for key, value in last.items())
 
 
+def test_checkpointing_trains_the_same_and_spares_the_frozen_tower(make_paligemma_recipe, tmp_path, monkeypatch):
+    from transformers import PaliGemmaModel
+
+    asked = []
+    real = PaliGemmaModel.get_image_features
+
+    def watched(self, *arguments, **keywords):
+        output = real(self, *arguments, **keywords)
+        asked.append(output.last_hidden_state.requires_grad)
+        return output
+
+    monkeypatch.setattr(PaliGemmaModel, "get_image_features", watched)
+    for name in ("false", "true"):
+        run(
+            make_paligemma_recipe(f"train.gradient_checkpointing={name}", "data.validation=null"),
+            tmp_path / name,
+            silent,
+        )
+    plain, again = (weights(tmp_path / name / "model") for name in ("false", "true"))
+    assert len(asked) == 6
+    assert not any(asked)
+    assert all(torch.allclose(again[key], value, atol=1e-5) for key, value in plain.items())
+
+
 def test_a_checkpoint_without_a_weight_ends_the_run(make_paligemma_recipe, tmp_path):
     model = load_model(make_paligemma_recipe().model)
     model.save_pretrained(tmp_path)
