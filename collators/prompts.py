@@ -10,6 +10,7 @@ training and in prediction alike. A token cannot come about where two fields mee
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from benchmarks.schema import Ask
 from recipes.errors import RecipeError
 from recipes.schema import Canvas, Prompt
 
+_LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
 # SentencePiece tokenizers write a blank as the last of these.
 BLANKS = " \t\r\n\u2581"
 FIELDS = ("question", "task", "images", "choices")
@@ -48,10 +50,14 @@ class Template:
     def text(self, ask: Ask, canvas: Canvas, control_tokens: Sequence[str]) -> str:
         """One text for families without turns, whose images are one canvas: system and user text, a blank between.
 
-        A blank at the start of the template's user text is kept: the published PaliGemma run had one.
+        A blank at the start of the template's user text is kept: the published PaliGemma run had one. A line break
+        becomes a blank: to PaliGemma it means that the prompt is over.
         """
-        system, user = self._fill(ask, describe_panels(ask, canvas), control_tokens)
-        return " ".join(filter(None, (system.strip(), f" {user}" if self.user.startswith(" ") else user)))
+        system, user = (
+            neutralise(_LINE_BREAKS.sub(" ", text).strip(), control_tokens)
+            for text in self._fill(ask, describe_panels(ask, canvas), control_tokens)
+        )
+        return " ".join(filter(None, (system, f" {user}" if self.user.startswith(" ") else user)))
 
     def _fill(self, ask: Ask, images: str, control_tokens: Sequence[str]) -> tuple[str, str]:
         """System and user text of a question; `images` describes its images."""

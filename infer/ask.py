@@ -83,7 +83,7 @@ def ask(
         source=Source(id="question", file="command line", row=1),
     )
     generated = system.engine(GivenImages(pictures)).generate([record])[0]
-    row = to_row(record, generated, system.decode())
+    row = to_row(record, generated, system.decode)
     boxes = row.answer.boxes if row.answer else ()
     caption = [question, row.text or row.error or ""]
     drawn = draw_record(list(pictures.values()), (), boxes, titles=list(views), caption=caption)

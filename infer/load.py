@@ -39,6 +39,7 @@ class System:
         weights: The folder or name the weights came from, as given.
         weights_hash: SHA-256 over the safetensors files; `hub:` and the commit for weights from the hub, if known.
         base_weights_hash: The same of the base model under an adapter; `None` without an adapter.
+        decode: Reads the model's texts; with masks, where the recipe names the weights that draw them.
     """
 
     recipe: Recipe
@@ -48,17 +49,7 @@ class System:
     weights: str
     weights_hash: str | None
     base_weights_hash: str | None
-
-    def decode(self) -> Decode:
-        """How the model's texts are read; with masks, where the recipe names the weights that draw them.
-
-        Raises:
-            UserError: The file does not hold such weights.
-        """
-        codec, weights = self.encoder.codec, self.recipe.decoding.mask_decoder
-        if weights is None or not isinstance(codec, SegTokens):
-            return self.encoder.decode
-        return decode_with_masks(codec, Path(weights))
+    decode: Decode
 
     def collator(self, images: ImageSource) -> Collator:
         """The collator that asks questions, over an image source."""
@@ -107,6 +98,7 @@ class Described:
         recipe: Recipe in force, overrides applied.
         encoder: Encoder in force.
         processor: Processor from the weights' own folder.
+        decode: Reads the model's texts; see `System`.
     """
 
     weights: str
@@ -114,6 +106,7 @@ class Described:
     recipe: Recipe
     encoder: Encoder
     processor: ProcessorMixin
+    decode: Decode
 
     @property
     def adapter(self) -> Path | None:
@@ -131,12 +124,13 @@ class Described:
 def describe(
     weights: str, *, recipe_path: str | None, overrides: Sequence[str], allow_mismatch: bool = False
 ) -> Described:
-    """Reads recipe and processor and checks encoder and base, without loading weights; see `load_system`."""
+    """Reads recipe, processor and mask decoder and checks encoder and base, without loading weights; see `load_system`."""
     folder = model_folder(weights)
     recipe = _recipe(folder, weights, recipe_path, overrides)
     source = recipe.model if folder is None else _from_folder(recipe.model, folder)
     processor = family_module(recipe.model.family).load_processor(source, recipe.images)
-    described = Described(weights, folder, recipe, build_encoder(recipe, processor), processor)
+    encoder = build_encoder(recipe, processor)
+    described = Described(weights, folder, recipe, encoder, processor, _decoding(recipe, encoder))
     if folder is not None and (folder / ENCODER).is_file() and not allow_mismatch:
         check_encoder(
             folder,
@@ -146,6 +140,14 @@ def describe(
     if described.adapter is not None:
         check_base(described.adapter, recipe)
     return described
+
+
+def _decoding(recipe: Recipe, encoder: Encoder) -> Decode:
+    """How texts are read; raises `UserError` if the recipe's mask decoder is none."""
+    weights = recipe.decoding.mask_decoder
+    if weights is None or not isinstance(encoder.codec, SegTokens):
+        return encoder.decode
+    return decode_with_masks(encoder.codec, Path(weights))
 
 
 def load_system(
@@ -190,7 +192,9 @@ class Loader:
         model = _placed(model, described.recipe.model)
         own_hash = weights_hash(described.folder) if described.folder else hub_commit(model)
         encoder, processor = described.encoder, described.processor
-        return System(described.recipe, encoder, processor, model, described.weights, own_hash, base_hash)
+        return System(
+            described.recipe, encoder, processor, model, described.weights, own_hash, base_hash, described.decode
+        )
 
     def _take_base(self, recipe: Recipe) -> PreTrainedModel:
         """The recipe's base without an adapter and with its own generation settings: an engine leaves others."""

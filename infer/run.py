@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.dataset import image_root, load_info, read_records
+from benchmarks.dataset import image_root, load_info, read_records, sha256_file
 from benchmarks.errors import DataError
 from benchmarks.predictions import Manifest
 from benchmarks.schema import Record
@@ -137,7 +137,10 @@ def _run_system(request: Request, records: Sequence[Record], system: System) -> 
         "recipe": system.recipe.model_dump(mode="json"),
         "decoding": decoding.model_dump() | {"greedy": True, "dtype": str(system.model.dtype).removeprefix("torch.")},
     }
-    job = _job(request, shown, facts, system.decode(), decoding.batch_size)
+    if decoding.mask_decoder is not None:
+        # Another file in its place would draw other masks.
+        facts["decoding"]["mask_decoder_hash"] = sha256_file(Path(decoding.mask_decoder))
+    job = _job(request, shown, facts, system.decode, decoding.batch_size)
     return predict(job, lambda: system.engine(images), _manifest(request, facts, len(records)))
 
 

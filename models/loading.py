@@ -88,6 +88,9 @@ def read_weights(
             device_map=device_map,
         )
     loaded.config.use_cache = False
+    # FSDP wraps by these names and stops at one that is not there: transformers (5.24) lists SigLIP's text side too.
+    present = {type(module).__name__ for module in loaded.modules()}
+    loaded._no_split_modules = [name for name in loaded._no_split_modules or () if name in present]
     return loaded
 
 

@@ -1,8 +1,10 @@
 """PaliGemma 1 and 2: load, quantise, adapt by role, freeze by group.
 
 Number types. The checkpoints were trained in bfloat16 and float32. In float16 activations of Gemma-type models may
-pass 65,504 and become infinite (shared by both generations): nothing here changes a type by itself, training stops at
-the first loss that is no number, and prediction writes an error instead of a text for rows whose logits are not finite.
+pass 65,504 and become infinite (both generations): training stops at the first loss that is no number, and prediction
+writes an error instead of a text for rows whose logits are not finite. Weights have the recipe's type, but for what PEFT
+does to a 4-bit base before training: what stays out of the 4 bits is float32 then, also when validation generates.
+Prediction loads it in the recipe's type, so that float16 may overflow there only.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def merge(request: Request) -> Check:
     base = _exact_base(recipe)
     own_generation = base.generation_config
     adapted = load_adapter(base, described.adapter).eval()
-    system = System(recipe, described.encoder, described.processor, adapted, request.run, None, None)
+    system = System(recipe, described.encoder, described.processor, adapted, request.run, None, None, described.decode)
     before = observe(system, data, records)
     with adapted.disable_adapter():
         untuned = logits_along(system, data, records, before.said)

@@ -20,6 +20,7 @@ from benchmarks.dataset import image_root, load_info, read_records
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
 from collators.sources import FolderImages
+from infer.engines.hf import HfEngine
 from infer.load import System
 from recipes.errors import UserError
 from recipes.schema import Recipe
@@ -109,7 +110,12 @@ def observe(
 
 
 def _answers(system: System, data: Path, records: Sequence[Record]) -> tuple[list[str], list[tuple[int, ...]]]:
-    engine = system.engine(FolderImages(image_root(data)))
+    # Free texts: under a constraint they may part where no tie of the logits says so.
+    engine = HfEngine(
+        system.model,
+        system.collator(FolderImages(image_root(data))),
+        max_new_tokens=system.recipe.decoding.max_new_tokens,
+    )
     texts: list[str] = []
     said: list[tuple[int, ...]] = []
     for record in tqdm(records, desc="answering", unit="record"):

@@ -140,8 +140,9 @@ class HfEngine:
             )
             rows = output.sequences[:, width:].tolist()
             results = [self._read(row, size) for row, size in zip(rows, sizes, strict=True)]
+            unscored = self.lockstep or self._beyond_window(output.sequences.shape[1])
             plans = [
-                None if self.lockstep or number in finite.broken else self._plan(record, row, results[number])
+                None if unscored or number in finite.broken else self._plan(record, row, results[number])
                 for number, (record, row) in enumerate(zip(records, rows, strict=True))
             ]
             scores = label_scores(self.model, inputs, output.cache, plans)
@@ -151,6 +152,14 @@ class HfEngine:
             else replace(result, label_scores=found, label_scores_at=plan.at if plan else None)
             for number, (result, plan, found) in enumerate(zip(results, plans, scores, strict=True))
         ]
+
+    def _beyond_window(self, tokens: int) -> bool:
+        """Whether some layer has forgotten tokens, so that its cache cannot be cut back to the prompt for scoring.
+
+        Gemma 2 remembers 4,096 tokens in every other layer: PaliGemma 2 at 896 pixels has more.
+        """
+        window = getattr(self.model.config.get_text_config(), "sliding_window", None)
+        return window is not None and tokens >= window
 
     def _constraints(self, records: Sequence[Record], width: int) -> list[ValidBoxes]:
         """What restricts the tokens of a batch whose prompts have `width` tokens, if anything does."""

@@ -89,6 +89,16 @@ def test_begin_newline_and_end_stand_once_each_around_a_detection_prompt(make_pa
     assert sum(code.startswith("<loc") for code in codes) == 4 * len(record.target.boxes)
 
 
+@pytest.mark.parametrize("question", ["Hot?\n\nAnswer now\n", "Hot?\r\nAnswer now", "Hot? \n Answer now"])
+def test_a_line_break_in_a_question_is_a_blank(recipe, question):
+    """Pitfall 5: the newline says that the prompt is over."""
+    record = plain_record(question)
+    collator = make_collator(recipe, pictures([record]), targets=False)
+    assert collator.encoder.prompt_text(record.ask()) == "Hot? Answer now"
+    (newline,) = collator.processor.tokenizer(NEWLINE, add_special_tokens=False)["input_ids"]
+    assert collator([record])["input_ids"][0].tolist().count(newline) == 1
+
+
 def test_the_prompt_to_learn_from_is_that_of_prediction(make_paligemma_recipe, records, phantom_data):
     """Pitfall 5: training prompt ids are a prefix of nothing else than the prompt ids of inference."""
     recipe = make_paligemma_recipe()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.dataset import read_records
+from benchmarks.errors import DataError
 from benchmarks.masks import from_run_lengths
 from benchmarks.predictions import read_predictions
 from infer.engines.base import Generated
@@ -85,6 +86,16 @@ def test_a_codec_without_mask_codes_needs_no_decoder(make_paligemma_recipe, weig
         make_paligemma_recipe(f"decoding.mask_decoder={weights}")
 
 
-def test_the_system_reads_texts_as_its_codec_does(seg_run, weights):
+def test_the_system_reads_texts_as_its_codec_does(seg_run):
     plain = load_system(str(seg_run), recipe_path=None, overrides=())
-    assert plain.decode() == plain.encoder.decode
+    assert plain.decode == plain.encoder.decode
+
+
+def test_another_decoder_at_the_same_place_is_refused(seg_run, phantom_data, tmp_path, said):
+    path = tmp_path / "vae-oid.npz"
+    asked = request(seg_run, phantom_data, tmp_path / "out", f"decoding.mask_decoder={path}")
+    np.savez(path, **random_weights(1))
+    run(asked)
+    np.savez(path, **random_weights(2))
+    with pytest.raises(DataError, match="mask_decoder_hash"):
+        run(asked)

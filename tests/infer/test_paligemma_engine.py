@@ -154,6 +154,26 @@ def test_class_scores_are_those_of_the_targets_tokens_in_a_plain_forward(build, 
         assert score == pytest.approx(float(chances[:count].sum()), abs=1e-4)
 
 
+def test_where_layers_forget_the_prompt_texts_have_no_class_scores(make_paligemma_recipe, phantom_data, records):
+    """The second generation's every other layer, as at 896 pixels."""
+    recipe = make_paligemma_recipe(generation=2)
+    closed = [record for record in records if record.task == "vqa"][:2]
+
+    def generate(window):
+        model = load_model(recipe.model).eval()
+        model.config.text_config.sliding_window = window
+        for layer in model.model.language_model.layers:
+            layer.self_attn.sliding_window = window if layer.self_attn.sliding_window else None
+        collator = make_collator(recipe, folder_images(phantom_data), targets=False)
+        return HfEngine(model, collator, max_new_tokens=3).generate(closed)
+
+    assert all(generated.label_scores for generated in generate(4096))
+    for generated in generate(16):
+        assert generated.error is None
+        assert generated.text is not None
+        assert generated.label_scores is None
+
+
 def test_location_codes_survive_decoding(build, records):
     """Pitfall 36."""
     engine = build()

@@ -235,6 +235,12 @@ def test_attention_implementations_agree(make, batch):
     assert torch.allclose(logits[0][real], logits[1][real], atol=1e-5)
 
 
+def test_what_fsdp_wraps_by_is_there(recipe):
+    model = load_model(recipe.model)
+    present = {type(module).__name__ for module in model.modules()}
+    assert {"SiglipEncoderLayer"} < set(model._no_split_modules) <= present
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_weights_have_the_recipes_type(make, dtype):
     """Pitfall 38."""

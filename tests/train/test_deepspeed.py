@@ -161,6 +161,17 @@ def test_fsdp_equals_one_process(kind, single, words, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
+def test_fsdp_equals_one_process_with_paligemma(kind, words, tiny_paligemma, make_paligemma_recipe, tmp_path):
+    shared = [*words, f"model.checkpoint={tiny_paligemma(1)}", *KINDS[kind]]
+    run(make_paligemma_recipe(*shared, "batch.size=8"), tmp_path / "one", silent)
+    cut = ("batch.size=2", "batch.accumulation=2")
+    more = {"module": "tests.fsdp_on_cpu", "ACCELERATE_TORCH_DEVICE": "cpu"}
+    trained(FSDP, [*shared, *cut], tmp_path / "out", recipe="demo/paligemma_lora", **more)
+    assert_same_run(tmp_path / "out", tmp_path / "one")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_zero3_resumes_bit_for_bit(kind, words, tmp_path):
     how, out, whole = deepspeed(tmp_path, 3), tmp_path / "out", tmp_path / "whole"
     dropout = ("adapter.dropout=0.1",) if kind == "lora" else ()

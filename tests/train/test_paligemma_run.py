@@ -143,7 +143,9 @@ def test_a_checkpoint_without_a_weight_ends_the_run(make_paligemma_recipe, tmp_p
 def test_the_merged_folder_answers_as_the_adapter_on_its_base(
     make_paligemma_recipe, phantom_data, tmp_path, quantization
 ):
-    recipe = make_paligemma_recipe(f"model.quantization={quantization}", "adapter.vision=true")
+    recipe = make_paligemma_recipe(
+        f"model.quantization={quantization}", "adapter.vision=true", "decoding.valid_boxes=true"
+    )
     source = write_adapter_run(tmp_path / "run", recipe)
     check = merge(MergeRequest(run=str(source), out=tmp_path / "out"))
     assert check.ties == []
