@@ -42,7 +42,7 @@ class Scripted:
 
     device = torch.device("cpu")
     dtype = torch.float32
-    config = SimpleNamespace(model_type="qwen3_vl")
+    config = SimpleNamespace(model_type="qwen3_vl", get_text_config=lambda: None)
 
     def __init__(self, *rows, ends=None):
         self.rows = rows
