@@ -37,28 +37,34 @@ check: $(STAMP)
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile tests
 
-# The demo: two CPU cores, no network. Six prediction folders: the tuned model first, then what it must beat.
+# The demo: two CPU cores, no network. Six prediction folders an arm: the tuned model first, then what it must beat.
 DEMO := runs/demo
+ARM  := runs/demo-paligemma
 SEED := 0
-P    := $(DEMO)/predictions
+OPPONENTS := base majority prompt_only blank_image shuffled_image
 # Two processes of one thread each: two threads of one process wait for each other as soon as anything else runs.
 TWO  := OMP_NUM_THREADS=1 $(BIN)/accelerate launch --multi_gpu --num_processes 2 --num_machines 1 \
   --mixed_precision no --dynamo_backend no -m
-# Two predictions at a time, one thread each.
-ASK  := OMP_NUM_THREADS=1 $(BIN)/python -m infer --data $(DEMO)/data --split test
+# In the folder $(1). Two predictions run at a time, one thread each.
+ask   = OMP_NUM_THREADS=1 $(BIN)/python -m infer --data $(1)/data --split test
+
+# One arm from release to predictions: $(1) folder, $(2) recipe, $(3) base, $(4) name in tables.
+define run_arm
+	rm -rf $(1)
+	$(BIN)/python -m benchmarks phantom $(1)/release --preset demo seed=$$((2 + $(SEED)))
+	$(BIN)/python -m benchmarks prepare scintiground $(1)/release --out $(1)/data
+	$(TWO) train $(2) data.dataset=$(1)/data train.seed=$(SEED) --out $(1)/lora
+	$(ask) $(1)/lora --name "$(4) tuned" --out $(1)/predictions/tuned & first=$$!; \
+	$(ask) $(3) --recipe $(2) --name "$(4) base" --out $(1)/predictions/base && wait $$first
+	$(ask) $(1)/lora --control blank_image --out $(1)/predictions/blank_image & first=$$!; \
+	$(ask) $(1)/lora --control shuffled_image --out $(1)/predictions/shuffled_image && wait $$first
+	$(ask) --control majority_corrected --out $(1)/predictions/majority & first=$$!; \
+	$(ask) --control prompt_only_corrected --out $(1)/predictions/prompt_only && wait $$first
+endef
 
 demo: $(STAMP)
-	rm -rf $(DEMO)
-	$(BIN)/python -m benchmarks phantom $(DEMO)/release --preset demo seed=$$((2 + $(SEED)))
-	$(BIN)/python -m benchmarks prepare scintiground $(DEMO)/release --out $(DEMO)/data
-	$(TWO) train demo/lora data.dataset=$(DEMO)/data train.seed=$(SEED) --out $(DEMO)/lora
-	$(ASK) $(DEMO)/lora --name "Qwen3-VL tuned" --out $(P)/tuned & first=$$!; \
-	$(ASK) models/demo_base --recipe demo/lora --name "Qwen3-VL base" --out $(P)/base && wait $$first
-	$(ASK) $(DEMO)/lora --control blank_image --out $(P)/blank_image & first=$$!; \
-	$(ASK) $(DEMO)/lora --control shuffled_image --out $(P)/shuffled_image && wait $$first
-	$(ASK) --control majority_corrected --out $(P)/majority & first=$$!; \
-	$(ASK) --control prompt_only_corrected --out $(P)/prompt_only && wait $$first
-	$(BIN)/python -m eval $(addprefix $(P)/,tuned base majority prompt_only blank_image shuffled_image) \
+	$(call run_arm,$(DEMO),demo/lora,models/demo_base,Qwen3-VL)
+	$(BIN)/python -m eval $(addprefix $(DEMO)/predictions/,tuned $(OPPONENTS)) \
 	  --json $(DEMO)/result.json --html $(DEMO)/report.html > $(DEMO)/scores.txt
 	$(BIN)/python -m recipes.demo $(DEMO)/result.json
 	@echo "all scores: $(DEMO)/scores.txt"
@@ -66,60 +72,40 @@ demo: $(STAMP)
 	@echo "next:       README.md, \"Your own data in five steps\""
 
 # The demo's second arm on the same phantoms: one canvas, location tokens. After `make demo` the report has both arms.
-ARM := runs/demo-paligemma
-A   := $(ARM)/predictions
-ASK_ARM := OMP_NUM_THREADS=1 $(BIN)/python -m infer --data $(ARM)/data --split test
-
 demo-paligemma: $(STAMP)
-	rm -rf $(ARM)
-	$(BIN)/python -m benchmarks phantom $(ARM)/release --preset demo seed=$$((2 + $(SEED)))
-	$(BIN)/python -m benchmarks prepare scintiground $(ARM)/release --out $(ARM)/data
-	$(TWO) train demo/paligemma_lora data.dataset=$(ARM)/data train.seed=$(SEED) --out $(ARM)/lora
-	$(ASK_ARM) $(ARM)/lora --name "PaliGemma tuned" --out $(A)/tuned & first=$$!; \
-	$(ASK_ARM) models/demo_base_paligemma --recipe demo/paligemma_lora --name "PaliGemma base" --out $(A)/base && wait $$first
-	$(ASK_ARM) $(ARM)/lora --control blank_image --out $(A)/blank_image & first=$$!; \
-	$(ASK_ARM) $(ARM)/lora --control shuffled_image --out $(A)/shuffled_image && wait $$first
-	$(ASK_ARM) --control majority_corrected --out $(A)/majority & first=$$!; \
-	$(ASK_ARM) --control prompt_only_corrected --out $(A)/prompt_only && wait $$first
-	$(BIN)/python -m eval $(addprefix $(A)/,tuned base majority prompt_only blank_image shuffled_image) \
+	$(call run_arm,$(ARM),demo/paligemma_lora,models/demo_base_paligemma,PaliGemma)
+	$(BIN)/python -m eval $(addprefix $(ARM)/predictions/,tuned $(OPPONENTS)) \
 	  --json $(ARM)/result.json > $(ARM)/scores.txt
-	$(BIN)/python -m eval $(A)/tuned $(wildcard $(P)/tuned) $(addprefix $(A)/,base majority prompt_only blank_image shuffled_image) \
+	$(BIN)/python -m eval $(ARM)/predictions/tuned $(wildcard $(DEMO)/predictions/tuned) $(addprefix $(ARM)/predictions/,$(OPPONENTS)) \
 	  --data $(ARM)/data --html $(ARM)/report.html > $(ARM)/both.txt
 	$(BIN)/python -m recipes.demo $(ARM)/result.json
 	@echo "all scores: $(ARM)/scores.txt"
 	@echo "report:     $(ARM)/report.html  (with the first arm beside it if \`make demo\` ran before)"
-	@echo "next:       $(BIN)/python -m benchmarks show $(ARM)/data ID --canvas demo/paligemma_lora --predictions $(A)/tuned"
+	@echo "next:       $(BIN)/python -m benchmarks show $(ARM)/data ID --canvas demo/paligemma_lora --predictions $(ARM)/predictions/tuned"
 
-# Trains the committed base again: other phantoms than the demo's (recipes/demo/base.yaml).
+# Trains the committed bases again: other phantoms than the demo's (recipes/demo/base.yaml, paligemma_base.yaml).
 BASE := runs/demo-base
 
-demo-base: $(STAMP)
+# $(1) name and options of the random twin, $(2) recipe, $(3) folder of the base.
+define train_base
 	rm -rf $(BASE)
 	$(BIN)/python -m benchmarks phantom $(BASE)/release --preset demo_base
 	$(BIN)/python -m benchmarks prepare scintiground $(BASE)/release --out $(BASE)/data
 	$(BIN)/python -m benchmarks phantom $(BASE)/demo-release --preset demo
 	$(BIN)/python -m benchmarks prepare scintiground $(BASE)/demo-release --out $(BASE)/demo-data
-	$(BIN)/python -m models tiny $(BASE)/tiny --texts $(BASE)/data $(BASE)/demo-data --hidden 96 --layers 3
-	$(TWO) train demo/base --out $(BASE)/run
-	$(BIN)/python -m models export $(BASE)/run/model models/demo_base --dtype bfloat16
-	cp $(BASE)/run/manifest.json models/demo_base/training.json
-	$(BIN)/python -m infer models/demo_base --data $(BASE)/data --name base --out $(BASE)/predictions
+	$(BIN)/python -m models tiny $(BASE)/$(1) --texts $(BASE)/data $(BASE)/demo-data --hidden 96 --layers 3
+	$(TWO) train $(2) --out $(BASE)/run
+	$(BIN)/python -m models export $(BASE)/run/model $(3) --dtype bfloat16
+	cp $(BASE)/run/manifest.json $(3)/training.json
+	$(BIN)/python -m infer $(3) --data $(BASE)/data --split test --name base --out $(BASE)/predictions
 	$(BIN)/python -m eval $(BASE)/predictions
+endef
 
-# The second arm's base, on the same phantoms.
+demo-base: $(STAMP)
+	$(call train_base,tiny,demo/base,models/demo_base)
+
 demo-base-paligemma: $(STAMP)
-	rm -rf $(BASE)
-	$(BIN)/python -m benchmarks phantom $(BASE)/release --preset demo_base
-	$(BIN)/python -m benchmarks prepare scintiground $(BASE)/release --out $(BASE)/data
-	$(BIN)/python -m benchmarks phantom $(BASE)/demo-release --preset demo
-	$(BIN)/python -m benchmarks prepare scintiground $(BASE)/demo-release --out $(BASE)/demo-data
-	$(BIN)/python -m models tiny $(BASE)/tiny_paligemma --family paligemma --texts $(BASE)/data $(BASE)/demo-data \
-	  --hidden 96 --layers 3
-	$(TWO) train demo/paligemma_base --out $(BASE)/run
-	$(BIN)/python -m models export $(BASE)/run/model models/demo_base_paligemma --dtype bfloat16
-	cp $(BASE)/run/manifest.json models/demo_base_paligemma/training.json
-	$(BIN)/python -m infer models/demo_base_paligemma --data $(BASE)/data --split test --name base --out $(BASE)/predictions
-	$(BIN)/python -m eval $(BASE)/predictions
+	$(call train_base,tiny_paligemma --family paligemma,demo/paligemma_base,models/demo_base_paligemma)
 
 # One abnormal answer in ten: the papers' way of training and ours side by side, three seeds (about 45 minutes).
 MINORITY := runs/minority

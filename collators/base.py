@@ -138,6 +138,13 @@ def target_ids(tokenizer: PreTrainedTokenizerBase, encoder: Encoder, record: Rec
     return [*ids, end_id]
 
 
+def batch_targets(collator: Collator, records: Sequence[Record], *, learn: bool) -> list[list[int]]:
+    """The `target_ids` of each record; empty ones to generate."""
+    if not learn:
+        return [[] for _ in records]
+    return [target_ids(collator.processor.tokenizer, collator.encoder, record, collator.end_id) for record in records]
+
+
 def pad(prompts: Sequence[list[int]], targets: Sequence[list[int]], pad_id: int, *, right: bool) -> dict[str, Tensor]:
     """Rows of prompt and target, filled up to the longest.
 

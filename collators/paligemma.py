@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
-from collators.base import IGNORE, Length, Limits, pad, predicting, target_ids
+from collators.base import IGNORE, Length, Limits, batch_targets, pad, predicting
 from collators.canvas import draw_canvas
 from collators.encoder import Encoder
 from collators.sources import ImageSource
@@ -97,7 +97,7 @@ class PaliGemmaCollator:
         Raises:
             DataError: A sample is over a limit or has no target.
         """
-        prompts, targets = self._prompts(records), self._targets(records)
+        prompts, targets = self._prompts(records), batch_targets(self, records, learn=self.targets)
         for record, prompt, target in zip(records, prompts, targets, strict=True):
             self.check_length(record, self._length(prompt, target))
         batch = pad([[*self.image_ids, *prompt] for prompt in prompts], targets, self.pad_id, right=self.targets)
@@ -118,7 +118,7 @@ class PaliGemmaCollator:
 
     def measure(self, records: Sequence[Record]) -> list[Length]:
         """Token counts without opening any image."""
-        pairs = zip(self._prompts(records), self._targets(records), strict=True)
+        pairs = zip(self._prompts(records), batch_targets(self, records, learn=self.targets), strict=True)
         return [self._length(prompt, target) for prompt, target in pairs]
 
     def check_length(self, record: Record, length: Length) -> None:
@@ -139,11 +139,6 @@ class PaliGemmaCollator:
             return self.encoder.prompt_text(record.ask())
         except DataError as error:
             raise DataError(error.message, where=record.place, fix=error.fix) from error
-
-    def _targets(self, records: Sequence[Record]) -> list[list[int]]:
-        if not self.targets:
-            return [[] for _ in records]
-        return [target_ids(self.processor.tokenizer, self.encoder, record, self.end_id) for record in records]
 
 
 def canvas_key(record: Record) -> Hashable:

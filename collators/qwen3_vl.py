@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks import schema
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
-from collators.base import Length, Limits, pad, predicting, target_ids
+from collators.base import Length, Limits, batch_targets, pad, predicting
 from collators.encoder import Encoder
 from collators.sources import ImageSource
 
@@ -75,7 +75,7 @@ class Qwen3VLCollator:
         texts = [self._prompt(record) for record in records]
         counts = self._expand(texts, pixels["image_grid_thw"], records)
         prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        targets = self._targets(records)
+        targets = batch_targets(self, records, learn=self.targets)
         for record, prompt, target, images in zip(records, prompts, targets, counts, strict=True):
             self.check_length(record, Length(len(prompt) - images, images, len(target)))
         return {**self._pad(prompts, targets), **pixels}
@@ -84,7 +84,7 @@ class Qwen3VLCollator:
         """Token counts without opening any image; the grid follows from the record's sizes."""
         texts = [self._prompt(record) for record in records]
         prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        targets = self._targets(records)
+        targets = batch_targets(self, records, learn=self.targets)
         return [
             Length(
                 len(prompt) - len(record.images),
@@ -98,11 +98,6 @@ class Qwen3VLCollator:
         messages = self.encoder.messages(record.ask())
         text: str = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
-
-    def _targets(self, records: Sequence[Record]) -> list[list[int]]:
-        if not self.targets:
-            return [[] for _ in records]
-        return [target_ids(self.processor.tokenizer, self.encoder, record, self.end_id) for record in records]
 
     def _image_tokens(self, image: schema.Image, record: Record) -> int:
         processor = self.processor.image_processor

@@ -50,7 +50,7 @@ PIECES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinySize:
-    """Shape of a tiny Qwen3-VL; the defaults give about 0.3 M weights.
+    """Shape of a tiny model; the defaults give a Qwen3-VL of about 0.3 M weights.
 
     Attributes:
         hidden: Width of the language model, a multiple of 32 (heads have 32 channels).

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from models.paligemma_tokens import IMAGE, LOCATIONS, MASKS
-from models.tiny import train_bpe
+from models.tiny import TinySize, train_bpe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -25,32 +25,18 @@ PIECES = r"\d| ?[A-Za-z_]+|[^A-Za-z_\d]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TinyPaliGemmaSize:
-    """Shape of a tiny PaliGemma; the defaults give about 0.3 M weights.
+class TinyPaliGemmaSize(TinySize):
+    """Shape of a tiny PaliGemma; the defaults give about 0.3 M weights. PaliGemma's own tokens come on top of `vocabulary`.
 
     Attributes:
         generation: 1 has Gemma as its language model, 2 has Gemma 2.
         side: Side of its pictures in pixels, a multiple of `patch`.
         patch: Side of a patch, which is one token.
-        hidden: Width of the language model, a multiple of 32 (heads have 32 channels).
-        layers: Blocks of the language model.
-        vision_hidden: Width of the vision tower, a multiple of 32.
-        vision_layers: Blocks of the vision tower.
-        vocabulary: Upper bound on the tokenizer's size, PaliGemma's own tokens not counted.
-        pixel_mean: Mean of the normalised grey value; a dark scan with 0.5 would be a constant -1.
-        pixel_std: Standard deviation of the normalised grey value.
     """
 
     generation: Literal[1, 2] = 1
     side: int = 32
     patch: int = 8
-    hidden: int = 64
-    layers: int = 2
-    vision_hidden: int = 64
-    vision_layers: int = 2
-    vocabulary: int = 1024
-    pixel_mean: float = 0.1
-    pixel_std: float = 0.2
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerBase:

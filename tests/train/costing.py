@@ -79,6 +79,17 @@ def cast_bytes(model, recipe):
     return parts.get("weights cast for products", 0)
 
 
+def stored_bytes(model):
+    """Bytes of all weights, those in 4 bits with their scales."""
+    total = 0
+    for parameter in model.parameters():
+        total += parameter.nbytes
+        state = getattr(parameter, "quant_state", None)
+        if state is not None:
+            total += state.absmax.nbytes + state.state2.absmax.nbytes
+    return total
+
+
 def estimated(model, recipe, shape):
     costs = family_costs(recipe.model.family)
     return costs.activations(model.config, recipe, shape, numerics(recipe, Launch(), on_cpu=True))
