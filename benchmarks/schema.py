@@ -117,6 +117,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[Image, ...]
     question: str
     choices: tuple[str, ...] = ()
+    answer_type: str | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -131,6 +132,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         images: In the order in which the model sees them.
         question: The question, without any system text.
         choices: The allowed answers of a closed question, if the benchmark lists them.
+        answer_type: The benchmark's name of the kind of answer that is asked for (`closed_ended`, `single_choice`).
         target: The right answer.
         strata: Free keys for reporting (region, view scope, question type).
         source: Traces the record to the release.
@@ -146,6 +148,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     target: Answer
     source: Source
     choices: tuple[str, ...] = ()
+    answer_type: str | None = None
     strata: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -163,7 +166,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def ask(self) -> Ask:
         """The record without its target, group and strata: all that a model may be shown."""
-        return Ask(task=self.task, images=self.images, question=self.question, choices=self.choices)
+        return Ask(
+            task=self.task,
+            images=self.images,
+            question=self.question,
+            choices=self.choices,
+            answer_type=self.answer_type,
+        )
 
 
 def check_relative(path: str) -> None:

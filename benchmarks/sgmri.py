@@ -1,0 +1,68 @@
+"""Names of SGMRI-VQA: its tasks, answer types and the ids of its records.
+
+A record's `task` says level and task in one word, `image_localization`, since tables and scores keep the levels
+apart. Source of names and counts: sgmri.md, sections 1 and 3 (the paper, arXiv 2604.15808, and its code).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from types import MappingProxyType
+from typing import Final, Literal
+
+from benchmarks.schema import Ask, Record
+
+Level = Literal["image", "volume"]
+LEVELS: Final[tuple[Level, ...]] = ("image", "volume")
+ORGANS: Final = ("brain", "knee")
+TASKS: Final = MappingProxyType(
+    {
+        "image": ("detection", "localization", "classification", "diagnosis", "captioning"),
+        "volume": ("detection", "localization", "counting", "classification", "captioning"),
+    }
+)
+# Tasks whose answers hold boxes.
+BOX_TASKS: Final = ("localization", "captioning")
+ANSWER_TYPES: Final = ("closed_ended", "single_choice", "multiple_choice", "open_ended")
+# (organ, level, split) -> questions; the paper's Table 2. Its test split is called `val` in file names.
+PUBLISHED_COUNTS: Final = MappingProxyType(
+    {
+        ("brain", "image", "train"): 12193,
+        ("brain", "volume", "train"): 3231,
+        ("brain", "image", "test"): 3704,
+        ("brain", "volume", "test"): 1064,
+        ("knee", "image", "train"): 12495,
+        ("knee", "volume", "train"): 4095,
+        ("knee", "image", "test"): 3750,
+        ("knee", "volume", "test"): 775,
+    }
+)
+
+
+def record_task(level: Level, task: str) -> str:
+    """The task of a record: `image_detection`, `volume_counting`."""
+    return f"{level}_{task}"
+
+
+def level_and_task(question: Ask | Record) -> tuple[Level, str]:
+    """Level and official task of a question.
+
+    Raises:
+        ValueError: The task is not one of this benchmark.
+    """
+    level, _, task = question.task.partition("_")
+    for known in LEVELS:
+        if level == known and task in TASKS[known]:
+            return known, task
+    raise ValueError(f"task {question.task!r} is not a task of sgmri, such as image_detection or volume_counting")
+
+
+def record_id(organ: str, level: Level, volume: str, task: str, question: str, *, frame: int | None = None) -> str:
+    """An id that depends on what is asked only, not on file names or row numbers.
+
+    It has the marks that the published scorer looks for: `_qa_` in all, `_video_` in those of volumes.
+    """
+    digest = hashlib.sha256(f"{task}\n{question}".encode()).hexdigest()[:8]
+    kind = "image" if level == "image" else "video"
+    place = "" if frame is None else f"_{frame:03d}"
+    return f"{organ}_{kind}_qa_{volume}{place}_{digest}"

@@ -1,0 +1,1 @@
+"""The SGMRI-VQA scorers: published, faults included, and corrected."""
