@@ -2,6 +2,7 @@
 
 python -m benchmarks ls
 python -m benchmarks prepare scintiground RELEASE --out data/scintiground --image-root BS80K
+python -m benchmarks prepare sgmri RELEASE --out data/sgmri --set validation_share=0.05
 python -m benchmarks prepare generic questions.csv --out data/mine
 python -m benchmarks validate data/mine
 python -m benchmarks show data/mine ID
@@ -24,7 +25,7 @@ from benchmarks.dicom_rows import convert
 from benchmarks.errors import DataError
 from benchmarks.phantom_presets import configure
 from benchmarks.phantom_release import write_release
-from benchmarks.prepare import fault_list, prepare
+from benchmarks.prepare import DROPPED, fault_list, prepare
 from benchmarks.registry import TABLE
 from benchmarks.schema import SPLITS
 from benchmarks.show import describe, draw, draw_canvas, find_prediction, find_record, read_plan
@@ -55,23 +56,38 @@ def _ls(_: argparse.Namespace) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    info, warnings = prepare(
+    prepared = prepare(
         arguments.name,
         arguments.release,
         arguments.out,
         image_root=arguments.image_root,
         image_check=arguments.image_check,
         benchmark=arguments.benchmark,
+        settings=_pairs(arguments.set),
     )
-    _warn(warnings)
+    info = prepared.info
+    _warn(prepared.warnings)
     for split in (split for split in SPLITS if split in info.counts):
         tasks = info.counts[split]
         print(f"{split}: {sum(tasks.values()):,} records ({', '.join(f'{task} {n:,}' for task, n in tasks.items())})")
+    for (kind, reason), number in sorted(prepared.dropped.items()):
+        print(f"left out: {number:,} {kind}{'' if number == 1 else 's'}: {reason}")
+    if prepared.dropped:
+        print(f"each of them: {arguments.out / DROPPED}")
     if not arguments.image_check:
         print("images were not checked: python -m benchmarks validate does it later")
     print(f"prepared {arguments.out}  content {info.content_hash[:12]}")
     print(f"next: python -m benchmarks stats {arguments.out}")
     return 0
+
+
+def _pairs(items: Sequence[str]) -> dict[str, str]:
+    """`name=value` items as a mapping."""
+    pairs = [item.partition("=") for item in items]
+    wrong = next((name for name, sign, _ in pairs if not sign), None)
+    if wrong is not None:
+        raise DataError(f"{wrong!r} is not name=value", where="--set", fix="for example --set knee_slice_offset=1")
+    return {name: value for name, _, value in pairs}
 
 
 def _validate(arguments: argparse.Namespace) -> int:
@@ -195,6 +211,9 @@ def _add_prepare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--out", type=Path, required=True, metavar="DATASET", help="folder to write")
     sub.add_argument("--image-root", type=Path, metavar="DIR", help="folder of the images, if not in the release")
     sub.add_argument("--no-image-check", dest="image_check", action="store_false", help="do not open the images")
+    sub.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="options of the reader, such as knee_slice_offset=1"
+    )
     sub.add_argument("--benchmark", metavar="NAME", help="with `generic`: apply this benchmark's rules and scorer")
 
 

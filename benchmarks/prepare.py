@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from benchmarks.dataset import DatasetInfo, write_dataset
+from benchmarks.dataset import DatasetInfo, write_atomic, write_dataset
 from benchmarks.errors import DataError
+from benchmarks.readers.base import Dropped, Release
 from benchmarks.registry import Entry, find
 from benchmarks.schema import Record
 from benchmarks.validate import check_images, check_records, source_of
 
 SHOWN_FAULTS = 20
+DROPPED = "dropped.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What came of a release.
+
+    Attributes:
+        info: The dataset's description.
+        warnings: What may be intended, but should be looked at.
+        dropped: (kind, reason) -> how many were left out; `dropped.json` in the dataset's folder lists them.
+    """
+
+    info: DatasetInfo
+    warnings: list[str]
+    dropped: Counter[tuple[str, str]]
 
 
 def prepare(
@@ -24,7 +43,8 @@ def prepare(
     image_root: Path | None = None,
     image_check: bool = True,
     benchmark: str | None = None,
-) -> tuple[DatasetInfo, list[str]]:
+    settings: Mapping[str, str] | None = None,
+) -> Prepared:
     """Reads, checks and writes.
 
     Args:
@@ -34,9 +54,7 @@ def prepare(
         image_root: Folder of the images, if they do not lie in the release.
         image_check: Whether every image is opened; without it missing images show only in training.
         benchmark: Benchmark of the records (its rules and scorer apply); by default the reader's name.
-
-    Returns:
-        The dataset's description, and warnings.
+        settings: Options of the reader, by name as text.
 
     Raises:
         DataError: Any fault in the release; the message lists the first 20 and their number.
@@ -52,14 +70,8 @@ def prepare(
         raise DataError(f"{out} exists and is not a folder", fix="choose another --out")
     if image_root is not None and not image_root.is_dir():
         raise DataError(f"image root {image_root} is not a folder", fix="check --image-root")
-    opened = entry.open_release(release, image_root)
-    broken: list[DataError] = []
-    records: list[Record] = []
-    for item in opened.items:
-        if isinstance(item, DataError):
-            broken.append(item)
-        else:
-            records.append(item if item.benchmark == target.name else _as_benchmark(item, target))
+    opened = entry.open_release(release, image_root, settings or {})
+    records, broken, dropped = _read(opened, target)
     findings = check_records((source_of(record), record) for record in records)
     findings.faults = broken + findings.faults
     if image_check:
@@ -77,13 +89,40 @@ def prepare(
             image_root=opened.image_root,
             sources=opened.sources,
         )
+        if dropped:
+            write_atomic(out / DROPPED, _listed(dropped))
+        else:
+            (out / DROPPED).unlink(missing_ok=True)
     except OSError as error:
         raise DataError(
             f"the dataset cannot be written: {error.strerror}",
             where=str(error.filename or out),
             fix="check space and permissions, then run the same command again",
         ) from error
-    return info, findings.warnings
+    counts = Counter((item.kind, item.reason) for item in dropped)
+    return Prepared(info=info, warnings=findings.warnings, dropped=counts)
+
+
+def _read(opened: Release, target: Entry) -> tuple[list[Record], list[DataError], list[Dropped]]:
+    """What a release holds: records under the benchmark's name, faults, and what is left out."""
+    records: list[Record] = []
+    broken: list[DataError] = []
+    dropped: list[Dropped] = []
+    for item in opened.items:
+        if isinstance(item, DataError):
+            broken.append(item)
+        elif isinstance(item, Dropped):
+            dropped.append(item)
+        else:
+            records.append(item if item.benchmark == target.name else _as_benchmark(item, target))
+    return records, broken, dropped
+
+
+def _listed(dropped: Sequence[Dropped]) -> bytes:
+    """The report of what was left out: counts, then each with its place."""
+    counts = Counter(f"{item.kind}: {item.reason}" for item in dropped)
+    items = [{"kind": item.kind, "reason": item.reason, "where": item.where} for item in dropped]
+    return msgspec.json.format(msgspec.json.encode({"counts": counts, "items": items}), indent=1) + b"\n"
 
 
 def fault_list(faults: Sequence[DataError], limit: int | None = None) -> str:

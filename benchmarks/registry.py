@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Entry:
         put: Where the files go.
         rules: Yields (field, what is wrong) for a record beyond the schema; `None` if there are no further rules.
         strata: Strata that the scorer needs, told from the record itself, for records of the generic reader.
+        options: Whether `open_release` takes a third argument, options by name as text.
     """
 
     name: str
@@ -41,10 +42,18 @@ class Entry:
     put: str
     rules: Rules | None = None
     strata: Callable[[Record], dict[str, str]] | None = None
+    options: bool = False
 
-    def open_release(self, release: Path, image_root: Path | None) -> Release:
-        """Opens a release with this benchmark's reader."""
-        result: Release = importlib.import_module(self.module).open_release(release, image_root)
+    def open_release(self, release: Path, image_root: Path | None, settings: Mapping[str, str]) -> Release:
+        """Opens a release with this benchmark's reader.
+
+        Raises:
+            DataError: The release cannot be read, or an option is unknown.
+        """
+        if settings and not self.options:
+            raise DataError(f"the reader {self.name} has no options", where="--set", fix="leave --set out")
+        module = importlib.import_module(self.module)
+        result: Release = module.open_release(release, image_root, *([settings] if self.options else []))
         return result
 
 
@@ -60,6 +69,17 @@ TABLE = (
         put="images as bs80k/wholeBodyANT/ID.jpg and bs80k/wholeBodyPOST/ID.jpg in the release, or --image-root",
         rules=scintiground_rules.problems,
         strata=scintiground_rules.default_strata,
+    ),
+    Entry(
+        name="sgmri",
+        module="benchmarks.readers.sgmri",
+        reads="folder with data_generation/ (gpt4o_ORGAN_SPLIT_LEVEL_qa_..._pairs.json); options: --set",
+        get=(
+            "questions: SpatialGroundingVQA/SGMRI-VQA (arXiv 2604.15808); volumes: fastMRI (fastmri.med.nyu.edu, own "
+            "agreement, not redistributable); boxes: fastMRI+ (github.com/microsoft/fastmri-plus)"
+        ),
+        put="slices as data/... in the release or --image-root; or --volumes and --annotations, from which they are made",
+        options=True,
     ),
     Entry(
         name="generic",

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.schema import Answer, Ask, Box, Mask, Record
 from collators.codecs.base import Codec, CodecError, Invalid
 from collators.codecs.registry import get_codec
+from collators.frames import shown
 from collators.prompts import Message, Template, breakable, load_template, neutralise
 from recipes.compare import changes
 from recipes.errors import RecipeError
-from recipes.schema import Canvas, Recipe
+from recipes.schema import Canvas, Frames, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, ProcessorMixin
@@ -32,6 +33,8 @@ class Encoder:
         template: Prompt template.
         codec: Answer form.
         canvas: How images become one picture; `None` for families that take them one by one.
+        frames: Which slices of a volume are shown.
+        image_tokens: Largest number of tokens of a sample's images together; `None` sets no limit.
         control_tokens: Every added token of the tokenizer; none may come out of data.
         parts: What the fingerprint covers, part -> value or hash; shown when two fingerprints differ.
         fingerprint: SHA-256 over `parts`.
@@ -40,9 +43,18 @@ class Encoder:
     template: Template
     codec: Codec
     canvas: Canvas | None
+    frames: Frames
+    image_tokens: int | None
     control_tokens: tuple[str, ...]
     parts: dict[str, Any]
     fingerprint: str
+
+    def shown(self, record: Record) -> Record:
+        """The record with the frames that the model is shown, and the part of its target that lies on them.
+
+        Texts are decoded with the whole record's `Ask`: frames keep their official numbers.
+        """
+        return shown(record, self.frames)
 
     def messages(self, ask: Ask) -> list[Message]:
         """Chat messages of a question, images first."""
@@ -85,7 +97,8 @@ def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
     template = load_template(recipe.prompt)
     codec = get_codec(recipe.codec, recipe.canvas)
     control = _control_tokens(processor.tokenizer)
-    for part, text in (("system", template.system), ("user", template.user)):
+    texts = (("system", template.system), ("user", template.user), ("image_label", template.image_label))
+    for part, text in texts:
         if neutralise(text, control) != text:
             raise RecipeError(
                 f"the {part} text of the prompt holds a control token of the model: {text[:80]!r}",
@@ -99,11 +112,16 @@ def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
         "family": recipe.model.family,
         "min_pixels": recipe.images.min_pixels,
         "max_pixels": recipe.images.max_pixels,
+        **({"image_label": template.image_label} if template.image_label else {}),
+        **(
+            {} if recipe.frames.count is None else {"frames": recipe.frames.model_dump(mode="json", exclude={"unseen"})}
+        ),
+        **({} if recipe.images.max_tokens is None else {"image_tokens": recipe.images.max_tokens}),
         **({} if recipe.canvas is None else {"canvas": recipe.canvas.model_dump(mode="json")}),
         **processor_parts(processor),
     }
     fingerprint = _sha256(json.dumps(parts, sort_keys=True))
-    return Encoder(template, codec, recipe.canvas, control, parts, fingerprint)
+    return Encoder(template, codec, recipe.canvas, recipe.frames, recipe.images.max_tokens, control, parts, fingerprint)
 
 
 def _control_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:

@@ -1,8 +1,11 @@
 """Qwen3-VL collator: records to model inputs, one function for training and prediction.
 
 The prompt is rendered once by the processor's own chat template; the target's tokens are appended to
-it, so which tokens are learnt is known by construction and never searched for. Views go in as
-separate images in record order. Image tokens are never cut.
+it, so which tokens are learnt is known by construction and never searched for. Views and slices go in as
+separate images in record order, never as a video, which would merge slices in pairs. Image tokens are never cut.
+
+A batch without any image carries a black one on a masked position, which nothing sees: under ZeRO-3 every process
+must run the vision tower in every pass, or the others wait for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from torch import Tensor
 from benchmarks import schema
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
-from collators.base import Length, Limits, batch_targets, pad, predicting
+from collators.base import IGNORE, Length, Limits, batch_targets, pad, predicting
 from collators.encoder import Encoder
 from collators.sources import ImageSource
 
@@ -51,9 +54,13 @@ class Qwen3VLCollator:
         self.processor = processor
         self.images = images
         self.targets = targets
-        self.smaller = "lower images.max_pixels"
+        self.smaller = "lower images.max_pixels, or images.max_tokens for volumes"
         self.limits = Limits(length=max_length, target=max_target_tokens, smaller=self.smaller)
         tokenizer = processor.tokenizer
+        image = processor.image_processor
+        # Pixels of an image's side and area that make one token.
+        self.block: int = image.patch_size * image.merge_size
+        self.budget = (int(image.size["shortest_edge"]), int(image.size["longest_edge"]))
         self.image_id: int = processor.image_token_id
         self.pad_id: int = tokenizer.pad_token_id
         # Qwen's chat template closes every turn with this token; it is the one the model must learn to say.
@@ -71,6 +78,7 @@ class Qwen3VLCollator:
         Raises:
             DataError: An image cannot be read, a sample is over a limit or has no target.
         """
+        records = [self.encoder.shown(record) for record in records]
         pixels = self._pixels(records)
         texts = [self._prompt(record) for record in records]
         counts = self._expand(texts, pixels["image_grid_thw"], records)
@@ -78,10 +86,11 @@ class Qwen3VLCollator:
         targets = batch_targets(self, records, learn=self.targets)
         for record, prompt, target, images in zip(records, prompts, targets, counts, strict=True):
             self.check_length(record, Length(len(prompt) - images, images, len(target)))
-        return {**self._pad(prompts, targets), **pixels}
+        return {**self._pad(prompts, targets, blank=not sum(counts)), **pixels}
 
     def measure(self, records: Sequence[Record]) -> list[Length]:
         """Token counts without opening any image; the grid follows from the record's sizes."""
+        records = [self.encoder.shown(record) for record in records]
         texts = [self._prompt(record) for record in records]
         prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
         targets = batch_targets(self, records, learn=self.targets)
@@ -100,9 +109,12 @@ class Qwen3VLCollator:
         return text
 
     def _image_tokens(self, image: schema.Image, record: Record) -> int:
+        smallest, largest = self._area(record)
         processor = self.processor.image_processor
         try:
-            patches = processor.get_number_of_image_patches(image.height, image.width, {})
+            patches = processor.get_number_of_image_patches(
+                image.height, image.width, {"min_pixels": smallest, "max_pixels": largest}
+            )
         except ValueError as error:
             raise DataError(
                 f"image {image.path} of {image.width}x{image.height} cannot be patched: {error}",
@@ -111,26 +123,62 @@ class Qwen3VLCollator:
             ) from error
         return int(patches) // int(processor.merge_size) ** 2
 
+    def _area(self, record: Record) -> tuple[int, int]:
+        """Smallest and largest area in pixels of each image of a record, after resizing.
+
+        Raises:
+            DataError: The record has more images than its images may have tokens.
+        """
+        tokens = self.encoder.image_tokens
+        if tokens is None or not record.images:
+            return self.budget
+        share = tokens // len(record.images)
+        if share < 1:
+            raise DataError(
+                f"{len(record.images)} images do not fit images.max_tokens {tokens}",
+                where=record.place,
+                fix="raise it, or show fewer slices: the section frames",
+            )
+        smallest, largest = self.budget
+        return min(smallest, share * self.block**2), min(largest, share * self.block**2)
+
     def _pixels(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """Pixels of all images; an image shared by several records of the batch is prepared once."""
-        unique: dict[tuple[str, int, int], int] = {}
-        opened: list[PILImage.Image] = []
+        places: dict[tuple[schema.Image, tuple[int, int]], int] = {}
+        opened: dict[tuple[int, int], list[tuple[int, PILImage.Image]]] = {}
         order: list[int] = []
         for record in records:
-            if not record.images:
-                raise DataError("the record has no image", where=record.place, fix="give at least one image")
+            area = self._area(record)
             for image in record.images:
                 # With the size, so that a record that states another one is still checked against the file.
-                key = (image.path, image.width, image.height)
-                if key not in unique:
+                key = (image, area)
+                if key not in places:
                     self._image_tokens(image, record)
-                    unique[key] = len(opened)
-                    opened.append(self.images(image, record.place))
-                order.append(unique[key])
-        features = self.processor.image_processor(opened, return_tensors="pt")
+                    places[key] = len(places)
+                    opened.setdefault(area, []).append((places[key], self.images(image, record.place)))
+                order.append(places[key])
+        if not order:
+            opened, order = {self.budget: [(0, PILImage.new("RGB", (self.block, self.block)))]}, [0]
+        parts: dict[int, tuple[Tensor, Tensor]] = {}
+        for area, pictures in opened.items():
+            parts |= self._prepared(area, pictures)
+        return {
+            "pixel_values": torch.cat([parts[place][0] for place in order]),
+            "image_grid_thw": torch.stack([parts[place][1] for place in order]),
+        }
+
+    def _prepared(
+        self, area: tuple[int, int], pictures: Sequence[tuple[int, PILImage.Image]]
+    ) -> dict[int, tuple[Tensor, Tensor]]:
+        """Pixels and grid of each numbered picture, resized to an area between two bounds."""
+        features = self.processor.image_processor(
+            [picture for _, picture in pictures],
+            size={"shortest_edge": area[0], "longest_edge": area[1]},
+            return_tensors="pt",
+        )
         grids = features["image_grid_thw"]
-        parts = features["pixel_values"].split(grids.prod(dim=1).tolist())
-        return {"pixel_values": torch.cat([parts[i] for i in order]), "image_grid_thw": grids[order]}
+        pixels = features["pixel_values"].split(grids.prod(dim=1).tolist())
+        return {place: (pixels[i], grids[i]) for i, (place, _) in enumerate(pictures)}
 
     def _expand(self, texts: list[str], grids: Tensor, records: Sequence[Record]) -> list[int]:
         """Repeats each image placeholder to its token count, in place; returns image tokens per record."""
@@ -155,10 +203,23 @@ class Qwen3VLCollator:
         """Raises `DataError` if the sample is over a limit; images are never cut to fit."""
         self.limits.check(record, length)
 
-    def _pad(self, prompts: list[list[int]], targets: list[list[int]]) -> dict[str, Tensor]:
+    def _pad(self, prompts: list[list[int]], targets: list[list[int]], *, blank: bool) -> dict[str, Tensor]:
+        """Pads a batch; `blank` adds masked positions for the black image of a batch without images."""
         batch = pad(prompts, targets, self.pad_id, right=self.targets)
+        if blank:
+            batch = self._with_blank(batch)
         labels = batch.pop("labels")
         batch["mm_token_type_ids"] = (batch["input_ids"] == self.image_id).long()
         if self.targets:
             batch |= {"labels": labels, "logits_to_keep": predicting(labels)}
         return batch
+
+    def _with_blank(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One more column on the padded side, which holds the black image's one token in the first row."""
+        fill = {"input_ids": self.pad_id, "attention_mask": 0, "labels": IGNORE}
+        columns = {name: torch.full_like(values[:, :1], fill[name]) for name, values in batch.items()}
+        columns["input_ids"][0] = self.image_id
+        return {
+            name: torch.cat([values, columns[name]] if self.targets else [columns[name], values], dim=1)
+            for name, values in batch.items()
+        }

@@ -21,6 +21,10 @@ TemplateName = Literal[
     "scintiground_canvas_paper",
     "answer_en",
     "scintiground_short",
+    "sgmri",
+    "sgmri_answer_first",
+    "sgmri_text",
+    "sgmri_short",
     "plain",
     "choices",
 ]
@@ -29,6 +33,9 @@ CodecName = Literal[
     "scintiground_class_first",
     "scintiground_tags",
     "scintiground_old_json",
+    "sgmri_json",
+    "sgmri_answer_first",
+    "sgmri_text",
     "plain",
     "loc_tokens",
     "seg_tokens",
@@ -80,15 +87,47 @@ class Images(Section):
     Attributes:
         min_pixels: Smallest area in pixels; smaller images are enlarged.
         max_pixels: Largest area in pixels; larger images are reduced.
+        max_tokens: Largest number of tokens of all images of a sample together: each image gets an equal share, where
+            that is less than `max_pixels` (then `min_pixels` gives way, too); `null` sets no limit. For volumes.
     """
 
     min_pixels: Positive = 65_536
     max_pixels: Positive = 1_003_520
+    max_tokens: Positive | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Images:
         if self.min_pixels > self.max_pixels:
             raise ValueError(f"min_pixels {self.min_pixels} is above max_pixels {self.max_pixels}")
+        return self
+
+
+class Frames(Section):
+    """Which slices of a volume are shown, for records with several numbered frames. Training and prediction see the same.
+
+    Frames keep their official numbers, and answers are scored against the whole volume.
+
+    Attributes:
+        select: `all`; `uniform` shows `count` frames at equal distances from the first to the last; `window` shows
+            `count` neighbouring frames around `center`, moved inwards at the ends. A volume of fewer frames is shown whole.
+        count: How many frames at most.
+        center: Frame number in the middle of a window; `null` takes the volume's middle.
+        unseen: What becomes of a training record with a target box on a frame that is not shown: `error` ends the run
+            before its first step, `drop` leaves the record out, `cut` leaves such boxes out of the target, and the record
+            where no box remains. What is left out is counted in the manifest.
+    """
+
+    select: Literal["all", "uniform", "window"] = "all"
+    count: Positive | None = None
+    center: Positive | None = None
+    unseen: Literal["error", "drop", "cut"] = "error"
+
+    @model_validator(mode="after")
+    def _counted(self) -> Frames:
+        if (self.select == "all") != (self.count is None):
+            raise ValueError(f"select: {self.select} goes {'without' if self.select == 'all' else 'with'} count")
+        if self.center is not None and self.select != "window":
+            raise ValueError(f"center is for select: window, not {self.select}")
         return self
 
 
@@ -310,6 +349,7 @@ class Recipe(Section):
 
     Attributes:
         name: Names the output folder and the row in tables.
+        frames: Which slices of a volume are shown.
         canvas: How images become one picture; `null` for families that take them one by one.
         codec: Form of the answer text.
         freeze: Groups of base weights that are not trained; LoRA freezes all base weights by itself.
@@ -319,6 +359,7 @@ class Recipe(Section):
     data: Data
     prompt: Prompt = Prompt()
     images: Images = Images()
+    frames: Frames = Frames()
     canvas: Canvas | None = None
     codec: CodecName
     model: Model
@@ -365,6 +406,8 @@ class Recipe(Section):
             raise ValueError(
                 "paligemma sees one picture: add the section canvas, with the checkpoint's size (224, 448, 896)"
             )
+        if self.frames != Frames():
+            raise ValueError("frames chooses slices of a volume, paligemma sees one picture")
         if self.images != Images():
             raise ValueError("images sets a pixel budget, which paligemma has not: canvas.size is its only size")
         if self.model.attention == "flash_attention_2":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 
@@ -14,6 +14,7 @@ from benchmarks.errors import DataError
 from benchmarks.loading import RecordDataset, check_disjoint, load_split
 from benchmarks.schema import Record
 from collators.base import Collator, Length
+from collators.frames import keeps_target
 from recipes.schema import Recipe
 from train.plan import Sample
 
@@ -29,12 +30,18 @@ class Measured:
         lengths: Token counts of each record.
         samples: The same for the plan, with loss weight and stratum.
         dropped: Ids left out because they were over a limit (`batch.overlong: drop`).
+        unseen: Ids left out because a target box is on a frame that is not shown (`frames.unseen`).
+        cut_boxes: Target boxes on frames that are not shown, of records that stay (`frames.unseen: cut`).
+        pictures: Images that the sample with most image tokens is shown with.
     """
 
     records: Subset[Record]
     lengths: list[Length]
     samples: list[Sample]
     dropped: list[str]
+    unseen: list[str] = field(default_factory=list)
+    cut_boxes: int = 0
+    pictures: int = 1
 
     @property
     def supervised(self) -> int:
@@ -57,7 +64,8 @@ def load_measured(recipe: Recipe, split: str, collator: Collator, *, limit: int 
     """Reads a split and counts every sample's tokens, without opening an image.
 
     Raises:
-        DataError: A record is over a limit and the recipe says `overlong: error`, or none is left.
+        DataError: A record is over a limit and the recipe says `overlong: error`, or has a target box on a frame that
+            is not shown and the recipe says `unseen: error`, or none is left.
     """
     records = RecordDataset(load_split(Path(recipe.data.dataset), split))
     count = len(records) if limit is None else min(limit, len(records))
@@ -65,10 +73,17 @@ def load_measured(recipe: Recipe, split: str, collator: Collator, *, limit: int 
     lengths: list[Length] = []
     samples: list[Sample] = []
     dropped: list[str] = []
+    unseen: list[str] = []
+    cut = 0
     with tqdm(total=count, desc=f"measuring {split}", unit="record", disable=quiet) as bar:
         for start in range(0, count, CHUNK):
             chunk = [records[i] for i in range(start, min(start + CHUNK, count))]
-            for offset, (record, length) in enumerate(zip(chunk, collator.measure(chunk), strict=True)):
+            hidden = [_hidden_boxes(recipe, collator, record) for record in chunk]
+            unseen += [record.id for record, boxes in zip(chunk, hidden, strict=True) if boxes is None]
+            usable = [(i, record) for i, record in enumerate(chunk) if hidden[i] is not None]
+            cut += sum(filter(None, hidden))
+            measured = collator.measure([record for _, record in usable]) if usable else []
+            for (offset, record), length in zip(usable, measured, strict=True):
                 if _fits(recipe, collator, record, length):
                     keep.append(start + offset)
                     lengths.append(length)
@@ -81,7 +96,26 @@ def load_measured(recipe: Recipe, split: str, collator: Collator, *, limit: int 
             f"split {split} has no record to use", where=recipe.data.dataset, fix="raise the limits or prepare it"
         )
     subset: Subset[Record] = Subset(records, keep)  # type: ignore[arg-type]  # RecordDataset is torch-free
-    return Measured(subset, lengths, samples, dropped)
+    largest = max(range(len(keep)), key=lambda place: lengths[place].images)
+    pictures = len(collator.encoder.shown(records[keep[largest]]).images)
+    return Measured(subset, lengths, samples, dropped, unseen, cut, pictures)
+
+
+def _hidden_boxes(recipe: Recipe, collator: Collator, record: Record) -> int | None:
+    """Target boxes on frames that are not shown; `None` if the record is to be left out for them.
+
+    Raises:
+        DataError: There are such boxes, and the recipe allows none.
+    """
+    seen = collator.encoder.shown(record)
+    hidden = len(record.target.boxes) - len(seen.target.boxes)
+    if hidden and recipe.frames.unseen == "error":
+        raise DataError(
+            f"{hidden} of {len(record.target.boxes)} target boxes are on frames that are not shown",
+            where=record.place,
+            fix="show all frames, or set frames.unseen: drop or cut",
+        )
+    return hidden if keeps_target(record, seen, recipe.frames) else None
 
 
 def _sample(recipe: Recipe, record: Record, length: Length) -> Sample:
@@ -146,4 +180,8 @@ def describe(measured: Measured, name: str) -> str:
         f"{sum(item.text for item in lengths):,} prompt tokens, {measured.supervised:,} supervised tokens, "
         f"longest sample {longest:,} tokens"
     )
-    return line + (f", {len(measured.dropped)} over-long samples dropped" if measured.dropped else "")
+    if measured.dropped:
+        line += f", {len(measured.dropped)} over-long samples dropped"
+    if measured.unseen:
+        line += f", {len(measured.unseen)} samples left out for boxes on frames that are not shown"
+    return line + (f", {measured.cut_boxes} such boxes left out of targets" if measured.cut_boxes else "")

@@ -124,8 +124,7 @@ def estimate_run(recipe: Recipe, workload: Workload, launch: Launch | None = Non
 
 def workload_of(measured: Measured, steps: int) -> Workload:
     """What a measured training split feeds a run of so many optimiser steps; opens no image."""
-    longest = max(range(len(measured.lengths)), key=lambda number: measured.lengths[number].images)
-    return Workload(measured.lengths, len(measured.records[longest].images), steps)
+    return Workload(measured.lengths, measured.pictures, steps)
 
 
 def estimate_recipe(recipe: Recipe) -> Estimate:

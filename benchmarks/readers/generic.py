@@ -35,7 +35,6 @@ Rows are numbered from 1, in CSV without the header. A column that is not in the
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -44,10 +43,9 @@ import msgspec
 
 from benchmarks.dataset import sha256_file
 from benchmarks.errors import DataError
-from benchmarks.images import image_size, resolve
-from benchmarks.readers.base import Release, RowFaults
+from benchmarks.readers.base import ImageSizes, Release, RowFaults, name_share
 from benchmarks.readers.tables import read_table
-from benchmarks.schema import XYXY, Answer, Box, Image, Record, Source, Split, check_relative
+from benchmarks.schema import XYXY, Answer, Box, Image, Record, Source, Split
 
 READER = "generic@1"
 TRAIN_SHARE, VAL_SHARE = 0.8, 0.1
@@ -107,7 +105,7 @@ def open_release(release: Path, image_root: Path | None = None) -> Release:
 
 def split_of(group: str) -> Split:
     """Split of a group by its name alone: the same on every computer, whatever other rows there are."""
-    share = int.from_bytes(hashlib.sha256(f"split:{group}".encode()).digest()[:8], "big") / 2**64
+    share = name_share(group)
     if share < TRAIN_SHARE:
         return "train"
     return "val" if share < TRAIN_SHARE + VAL_SHARE else "test"
@@ -129,7 +127,7 @@ def _unknown(name: str) -> str:
 def _records(
     rows: Iterable[tuple[int, dict[str, Any] | DataError]], path: Path, root: Path
 ) -> Iterator[Record | DataError]:
-    sizes = _Sizes(root)
+    sizes = ImageSizes(root)
     for number, raw in rows:
         if isinstance(raw, DataError):
             yield raw
@@ -171,33 +169,7 @@ def _named(box: object) -> object:
     return {"image": box[0], "xyxy": box[1:5], "label": box[5] if len(box) == 6 else None}
 
 
-class _Sizes:
-    """Sizes of image files, each read once."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._known: dict[str, tuple[int, int] | DataError] = {}
-
-    def get(self, relative: str) -> tuple[int, int]:
-        """Width and height in pixels.
-
-        Raises:
-            ValueError: The path is not a relative path under the root.
-            DataError: The file is missing, broken, or lies outside the root.
-        """
-        if relative not in self._known:
-            check_relative(relative)
-            try:
-                self._known[relative] = image_size(resolve(self._root, relative))
-            except DataError as error:
-                self._known[relative] = error
-        known = self._known[relative]
-        if isinstance(known, DataError):
-            raise known
-        return known
-
-
-def _record(row: _Row, faults: RowFaults, sizes: _Sizes, path: Path, number: int) -> Record | None:
+def _record(row: _Row, faults: RowFaults, sizes: ImageSizes, path: Path, number: int) -> Record | None:
     images = _images(row, faults, sizes)
     boxes = _boxes(row, faults)
     label = _label(row, faults)
@@ -226,7 +198,7 @@ def _record(row: _Row, faults: RowFaults, sizes: _Sizes, path: Path, number: int
     )
 
 
-def _images(row: _Row, faults: RowFaults, sizes: _Sizes) -> list[Image]:
+def _images(row: _Row, faults: RowFaults, sizes: ImageSizes) -> list[Image]:
     if not row.images:
         faults.add("images", "the row has no image")
     for field, values in (("view", row.view), ("frame", row.frame)):

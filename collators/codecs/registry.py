@@ -11,12 +11,23 @@ from collators.codecs.plain import Plain
 from collators.codecs.scintiground import ScintigroundJson, ScintigroundOldJson, ScintigroundTags
 from collators.codecs.scintiground_class_first import ScintigroundClassFirst
 from collators.codecs.seg_tokens import SegTokens
+from collators.codecs.sgmri import SgmriAnswerFirst, SgmriJson
+from collators.codecs.sgmri_text import SgmriText
 from recipes.errors import UserError
 from recipes.schema import Canvas
 
 _CODECS: dict[str, Codec] = {
     codec.name: codec
-    for codec in (ScintigroundJson(), ScintigroundClassFirst(), ScintigroundTags(), ScintigroundOldJson(), Plain())
+    for codec in (
+        ScintigroundJson(),
+        ScintigroundClassFirst(),
+        ScintigroundTags(),
+        ScintigroundOldJson(),
+        SgmriJson(),
+        SgmriAnswerFirst(),
+        SgmriText(),
+        Plain(),
+    )
 }
 
 

@@ -14,7 +14,16 @@ from collators.codecs.registry import get_codec
 from recipes.errors import UserError
 from recipes.schema import CANVAS_CODECS, CodecName
 
-NAMES = ("scintiground_json", "scintiground_class_first", "scintiground_tags", "scintiground_old_json", "plain")
+NAMES = (
+    "scintiground_json",
+    "scintiground_class_first",
+    "scintiground_tags",
+    "scintiground_old_json",
+    "sgmri_json",
+    "sgmri_answer_first",
+    "sgmri_text",
+    "plain",
+)
 PLAIN = get_codec("plain")
 IMAGE = Image(path="a.png", width=9, height=9)
 OPEN = Ask(task="vqa", images=(IMAGE,), question="What?")
