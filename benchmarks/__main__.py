@@ -1,4 +1,4 @@
-"""Command line: `python -m benchmarks ls|prepare|validate|show|stats|dicom|phantom`.
+"""Command line: `python -m benchmarks ls|prepare|validate|show|stats|dicom|phantom|phantom-mri`.
 
 python -m benchmarks ls
 python -m benchmarks prepare scintiground RELEASE --out data/scintiground --image-root BS80K
@@ -9,6 +9,7 @@ python -m benchmarks show data/mine ID
 python -m benchmarks stats data/mine
 python -m benchmarks dicom scan.dcm --out scan --id P001 --view ANT
 python -m benchmarks phantom release --preset full
+python -m benchmarks phantom-mri sources --preset full
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pathlib import Path
 from benchmarks.dicom import WINDOWS
 from benchmarks.dicom_rows import convert
 from benchmarks.errors import DataError
+from benchmarks.phantom_mri_presets import configure as configure_mri
+from benchmarks.phantom_mri_release import write_sources
 from benchmarks.phantom_presets import configure
 from benchmarks.phantom_release import write_release
 from benchmarks.prepare import DROPPED, fault_list, prepare
@@ -39,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     # argparse does not find positional arguments that follow an option.
     arguments, rest = parser.parse_known_args(argv)
-    if rest and not (arguments.command is _phantom and all("=" in item and item[0] != "-" for item in rest)):
+    if rest and not (
+        arguments.command in (_phantom, _phantom_mri) and all("=" in item and item[0] != "-" for item in rest)
+    ):
         parser.error(f"unknown arguments: {' '.join(rest)}")
     arguments.settings = [*getattr(arguments, "settings", []), *rest]
     command: Callable[[argparse.Namespace], int] = arguments.command
@@ -166,6 +171,17 @@ def _phantom(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _phantom_mri(arguments: argparse.Namespace) -> int:
+    config, out = configure_mri(arguments.preset, arguments.settings), arguments.out
+    write_sources(config, out)
+    print(f"wrote {out}: {config.train} + {config.val} volumes of brain and of knee, seed {config.seed}")
+    print(
+        f"next: python -m benchmarks prepare sgmri {out}/release --volumes {out}/hdf5 --annotations {out}/annotations "
+        "--out DATASET"
+    )
+    return 0
+
+
 def _warn(warnings: Sequence[str]) -> None:
     for warning in warnings:
         sys.stderr.write(f"warning: {warning}\n")
@@ -198,10 +214,14 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("stats", _stats, "count records by split, task, label and view scope, beside published counts")
     sub.add_argument("dataset", type=Path)
     _add_dicom(add("dicom", _dicom, "turn DICOM files into PNG images and a file of questions"))
-    sub = add("phantom", _phantom, "write a synthetic release in the official ScintiGround form")
-    sub.add_argument("out", type=Path)
-    sub.add_argument("--preset", default="full", metavar="NAME", help="named sizes (default: full)")
-    sub.add_argument("settings", nargs="*", metavar="key=value", help="changes to the preset, train=50 for instance")
+    for name, command, text in (
+        ("phantom", _phantom, "write a synthetic release in the official ScintiGround form"),
+        ("phantom-mri", _phantom_mri, "write synthetic volumes, annotations and questions in the forms of SGMRI-VQA"),
+    ):
+        sub = add(name, command, text)
+        sub.add_argument("out", type=Path)
+        sub.add_argument("--preset", default="full", metavar="NAME", help="named sizes (default: full)")
+        sub.add_argument("settings", nargs="*", metavar="key=value", help="changes to the preset: train=50")
     return parser
 
 

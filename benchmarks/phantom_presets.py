@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from benchmarks.errors import DataError
 from benchmarks.phantom import CONTRASTS, LAYOUTS, PhantomConfig
+from benchmarks.phantom_mri import MriConfig
 from benchmarks.phantom_wording import FORMS
 
 PRESETS: dict[str, PhantomConfig] = {
@@ -60,7 +62,7 @@ PRESETS: dict[str, PhantomConfig] = {
         wording="report",
     ),
 }
-_NAMES = [field.name for field in dataclasses.fields(PhantomConfig)]
+Config = TypeVar("Config", PhantomConfig, MriConfig)
 _CHOICES = {"layout": tuple(LAYOUTS), "contrast": CONTRASTS, "wording": tuple(FORMS)}
 _MINIMUM = {"train": 0, "val": 0, "test": 0, "width": 16, "height": 16, "vqa": 0, "grounding": 0, "grounded_vqa": 0}
 
@@ -71,25 +73,37 @@ def configure(preset: str, settings: Sequence[str] = ()) -> PhantomConfig:
     Raises:
         DataError: Unknown preset or setting, or a value out of range; lists everything that is wrong.
     """
-    if preset not in PRESETS:
-        raise DataError(f"unknown preset {preset!r}", fix=f"the presets are {', '.join(PRESETS)}")
-    values: dict[str, object] = dataclasses.asdict(PRESETS[preset])
+    return change_preset(PRESETS, preset, settings, _out_of_range)
+
+
+def change_preset(
+    presets: Mapping[str, Config], preset: str, settings: Sequence[str], out_of_range: Callable[[Config], list[str]]
+) -> Config:
+    """One of the presets with changes `key=value`; `out_of_range` says what is wrong with the values.
+
+    Raises:
+        DataError: Unknown preset or setting, or a value out of range; lists everything that is wrong.
+    """
+    if preset not in presets:
+        raise DataError(f"unknown preset {preset!r}", fix=f"the presets are {', '.join(presets)}")
+    values: dict[str, object] = dataclasses.asdict(presets[preset])
+    names = list(values)
     problems = []
     for setting in settings:
         name, equals, value = setting.partition("=")
-        if name in _NAMES and equals:
+        if name in names and equals:
             values[name] = value
         else:
-            near = difflib.get_close_matches(name, _NAMES, n=1)
+            near = difflib.get_close_matches(name, names, n=1)
             problems.append(f"unknown setting {setting!r}" + (f", did you mean {near[0]}=?" if near else ""))
+    config = presets[preset]
     try:
-        config = msgspec.convert(values, PhantomConfig, strict=False)
-        problems += _out_of_range(config)
+        config = msgspec.convert(values, type(config), strict=False)
+        problems += out_of_range(config)
     except msgspec.ValidationError as error:
         problems.append(str(error))
-        config = PRESETS[preset]
     if problems:
-        raise DataError("; ".join(problems), fix=f"settings are written key=value; keys: {', '.join(_NAMES)}")
+        raise DataError("; ".join(problems), fix=f"settings are written key=value; keys: {', '.join(names)}")
     return config
 
 
