@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -68,9 +68,9 @@ def report(dataset: Path) -> list[str]:
     lines = [f"{info.name} ({info.benchmark}, read by {info.reader}, content {info.content_hash[:12]})", ""]
     lines += table(["split", "task", "label", stratum.replace("_", " "), "records"], [*rows, *totals])
     lines += ["", "groups: " + ", ".join(f"{split} {number:,}" for split, number in groups.items())]
-    for split, sizes in slices.items():
+    for part, sizes in slices.items():
         lines.append(
-            f"volumes of {split}: {len(sizes):,} with {sum(sizes):,} slices, {sizes[0]} to {sizes[-1]}, "
+            f"volumes of {part}: {len(sizes):,} with {sum(sizes):,} slices, {sizes[0]} to {sizes[-1]}, "
             f"median {median(sizes):g}"
         )
     if info.benchmark in _PUBLISHED:
@@ -109,7 +109,9 @@ def _scintiground(counts: Counts) -> list[str]:
     for (split, task, label, _), number in counts.items():
         by_task[split, task] += number
         by_label[split, task, label] += number
-    pairs: Pairs = [((*key, "all"), by_task[key], published) for key, published in PUBLISHED_ROWS.items()]
+    pairs: list[tuple[tuple[str, ...], int, int]] = [
+        ((*key, "all"), by_task[key], published) for key, published in PUBLISHED_ROWS.items()
+    ]
     pairs += [(key, by_label[key], published) for key, published in PUBLISHED_LABELS.items()]
     return [
         f"Published release (ScintiGround-38K): {_agree(pairs)}. Class counts of the test split",
@@ -133,7 +135,7 @@ def _sgmri(counts: Counts) -> list[str]:
     ]
 
 
-Pairs = list[tuple[tuple[str, ...], int, int]]
+Pairs = Sequence[tuple[tuple[str, ...], int, int]]
 
 
 def _agree(pairs: Pairs) -> str:
