@@ -48,12 +48,15 @@ from benchmarks.readers.sgmri_release import (
 from benchmarks.readers.sgmri_rows import MetadataVolume, QuestionRow, RowBox
 from benchmarks.readers.sgmri_truth import answer_boxes, cut_boxes, shifted_boxes
 from benchmarks.schema import Answer, Image, Record, Source, Split
-from benchmarks.sgmri import TASKS, record_id, record_task
+from benchmarks.sgmri import BOX_TASKS, TASKS, record_id, record_task
 from benchmarks.sgmri_text import shift_frames
 
 READER = "sgmri@1"
 _FIX = "mend the row in a copy of the release, or report it to the release's authors"
 _OPTION = re.compile(r"^\s*\(?([A-Z])[).:]\s", re.MULTILINE)
+_YES_NO_QUESTION = re.compile(
+    r"^\W*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should)\b|\byes or no\b", re.IGNORECASE
+)
 _LETTER = re.compile(r"^\s*\(?([A-Z])\)?(?:[).:\s]|$)")
 
 
@@ -275,10 +278,11 @@ def _items(path: Path) -> Sequence[object]:
 
 
 def _choices(row: QuestionRow) -> tuple[str, ...]:
-    """Option letters of a choice question, Yes and No of a question with such an answer."""
+    """Option letters of a choice question, Yes and No of a question that asks for them; never told from the answer."""
     if row.type in ("single_choice", "multiple_choice"):
         return tuple(sorted({*(row.choices or {}), *_OPTION.findall(row.question)}))
-    return ("Yes", "No") if row.type == "closed_ended" and _yes_no(str(row.answer)) is not None else ()
+    closed = row.type == "closed_ended" and row.task not in (*BOX_TASKS, "counting")
+    return ("Yes", "No") if closed and _YES_NO_QUESTION.search(row.question) else ()
 
 
 def _yes_no(answer: str) -> str | None:

@@ -78,8 +78,10 @@ def test_a_question_that_was_asked_twice_keeps_both_records(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "choices", "label"),
     [
-        ({"task": "detection", "answer": "Yes."}, ("Yes", "No"), "Yes"),
-        ({"task": "detection", "answer": "FLAIR"}, (), None),
+        ({"task": "detection", "question": "Is there a tear?", "answer": "Yes."}, ("Yes", "No"), "Yes"),
+        ({"task": "detection", "question": "Is there a tear?", "answer": "Unclear"}, ("Yes", "No"), None),
+        ({"task": "detection", "question": "Which sequence is this?", "answer": "No"}, (), None),
+        ({"task": "localization", "question": "Is there a tear, and where?", "answer": "No finding."}, (), None),
         (
             {
                 "task": "diagnosis",
