@@ -11,6 +11,9 @@ from typing import get_args
 from recipes.errors import UserError, run_command
 from recipes.schema import Family
 
+# The answer form from which a twin's tokenizer learns, by benchmark; `plain` for people's own data.
+_CODECS = {"scintiground": "scintiground_json", "sgmri": "sgmri_answer_first"}
+
 
 def main() -> int:
     """Dispatches on the subcommand."""
@@ -63,11 +66,11 @@ def _tiny(arguments: argparse.Namespace) -> None:
 
 def _texts(datasets: list[Path]) -> Iterator[str]:
     """Prompts and answers of the training splits, every third record (the forms repeat)."""
-    from benchmarks.dataset import read_records
+    from benchmarks.dataset import load_info, read_records
     from collators.codecs.registry import get_codec
 
-    codec = get_codec("scintiground_json")
     for dataset in datasets:
+        codec = get_codec(_CODECS.get(load_info(dataset).benchmark, "plain"))
         for number, record in enumerate(read_records(dataset, "train")):
             if number % 3 == 0:
                 yield f"{record.task}: {record.question}"
