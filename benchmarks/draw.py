@@ -1,4 +1,4 @@
-"""Draws a record: its views side by side with target and predicted boxes, and text below.
+"""Draws a record: its views side by side, or its slices in rows, with target and predicted boxes, and text below.
 
 Used by `python -m benchmarks show`, by single-image prediction and by the report.
 """
@@ -6,7 +6,7 @@ Used by `python -m benchmarks show`, by single-image prediction and by the repor
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import PIL.Image
 import PIL.ImageDraw
@@ -19,6 +19,8 @@ PREDICTED_COLOUR = (255, 140, 0)
 _INK, _PAPER = (20, 20, 20), (255, 255, 255)
 _MARGIN, _FONT_SIZE, _LINE = 8, 14, 18
 _MIN_HEIGHT, _MAX_HEIGHT, _MAX_WIDTH, _MIN_SHEET = 512, 1024, 2048, 420
+# More images than these in a row become a sheet of small ones, more than the second number a choice of them.
+_IN_ROW, _MOST, _SMALL_HEIGHT = 4, 24, 320
 
 
 def draw_record(
@@ -29,7 +31,9 @@ def draw_record(
     titles: Sequence[str] = (),
     caption: Sequence[str] = (),
 ) -> PIL.Image.Image:
-    """Draws all images of a record in one row.
+    """Draws the images of a record: up to four in one row, more in several rows of smaller ones.
+
+    Of more than 24 those with boxes are drawn, then others evenly, and a line says so.
 
     Args:
         images: RGB pictures in the record's order, native size.
@@ -45,17 +49,32 @@ def draw_record(
     """
     if not images:
         raise ValueError("a record without images cannot be drawn")
-    scale = _scale(max(image.width for image in images), max(image.height for image in images))
+    places = _chosen(len(images), {box.image for box in (*target_boxes, *predicted_boxes)})
+    if len(places) < len(images):
+        caption = [*caption, f"{len(places)} of {len(images)} images drawn: those with boxes first"]
+    size = max(image.width for image in images), max(image.height for image in images)
+    scale = _scale(*size) if len(places) <= _IN_ROW else _SMALL_HEIGHT / size[1]
     panels = []
-    for number, image in enumerate(images):
-        size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-        panel = image.convert("RGB").resize(size, PIL.Image.Resampling.BICUBIC)
+    for number in places:
+        image = images[number]
+        scaled = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+        panel = image.convert("RGB").resize(scaled, PIL.Image.Resampling.BICUBIC)
         for boxes, colour in ((target_boxes, TARGET_COLOUR), (predicted_boxes, PREDICTED_COLOUR)):
             for box in boxes:
                 if box.image == number:
                     _frame(panel, box, scale, colour)
         panels.append(panel)
-    return _compose(panels, titles, caption, legend=bool(predicted_boxes))
+    shown = [titles[number] for number in places if number < len(titles)]
+    return _compose(panels, shown, caption, legend=bool(predicted_boxes))
+
+
+def _chosen(count: int, boxed: Collection[int]) -> list[int]:
+    """Numbers of the images to draw, in order."""
+    if count <= _MOST:
+        return list(range(count))
+    evenly = [place * (count - 1) // (_MOST - 1) for place in range(_MOST)]
+    first = dict.fromkeys([*sorted(place for place in boxed if place < count), *evenly])
+    return sorted(list(first)[:_MOST])
 
 
 def _scale(width: int, height: int) -> float:
@@ -88,20 +107,32 @@ def _compose(
     panels: Sequence[PIL.Image.Image], titles: Sequence[str], caption: Sequence[str], *, legend: bool
 ) -> PIL.Image.Image:
     heading = _LINE if titles else 0
-    width = max(sum(panel.width + _MARGIN for panel in panels) + _MARGIN, _MIN_SHEET)
+    rows = _rows(panels)
+    width = max(*(sum(panel.width + _MARGIN for panel in row) + _MARGIN for row in rows), _MIN_SHEET)
     per_line = max(20, int((width - 2 * _MARGIN) / (_FONT_SIZE * 0.55)))
     text = [part for line in caption for part in (textwrap.wrap(line, per_line) or [""])]
     entries = [("target", TARGET_COLOUR), ("predicted", PREDICTED_COLOUR)] if legend else []
-    tallest = max(panel.height for panel in panels)
     lines = [(line, _INK) for line in text] + entries
-    sheet = PIL.Image.new("RGB", (width, heading + tallest + 2 * _MARGIN + _LINE * len(lines) + _MARGIN), _PAPER)
+    heights = [heading + max(panel.height for panel in row) + _MARGIN for row in rows]
+    sheet = PIL.Image.new("RGB", (width, sum(heights) + 2 * _MARGIN + _LINE * len(lines)), _PAPER)
     draw = PIL.ImageDraw.Draw(sheet)
-    left = _MARGIN
-    for number, panel in enumerate(panels):
-        if number < len(titles):
-            draw.text((left, _MARGIN // 2), _one_line(titles[number]), fill=_INK, font=_font())
-        sheet.paste(panel, (left, heading + _MARGIN))
-        left += panel.width + _MARGIN
-    for row, (line, colour) in enumerate(lines):
-        draw.text((_MARGIN, heading + tallest + 2 * _MARGIN + _LINE * row), line, fill=colour, font=_font())
+    names = iter(titles)
+    top = 0
+    for row, height in zip(rows, heights, strict=True):
+        left = _MARGIN
+        for panel in row:
+            draw.text((left, top + _MARGIN // 2), _one_line(next(names, "")), fill=_INK, font=_font())
+            sheet.paste(panel, (left, top + heading + _MARGIN))
+            left += panel.width + _MARGIN
+        top += height
+    for number, (line, colour) in enumerate(lines):
+        draw.text((_MARGIN, top + _MARGIN + _LINE * number), line, fill=colour, font=_font())
     return sheet
+
+
+def _rows(panels: Sequence[PIL.Image.Image]) -> list[list[PIL.Image.Image]]:
+    """The panels in rows: few in one, many in as many as fit the sheet's width."""
+    if len(panels) <= _IN_ROW:
+        return [list(panels)]
+    columns = max(1, (_MAX_WIDTH - _MARGIN) // (max(panel.width for panel in panels) + _MARGIN))
+    return [list(panels[start : start + columns]) for start in range(0, len(panels), columns)]

@@ -44,16 +44,18 @@ def record_task(level: Level, task: str) -> str:
     return f"{level}_{task}"
 
 
+RECORD_TASKS: Final = tuple(record_task(level, task) for level in LEVELS for task in TASKS[level])
+
+
 def level_and_task(question: Ask | Record) -> tuple[Level, str]:
     """Level and official task of a question.
 
     Raises:
         ValueError: The task is not one of this benchmark.
     """
-    level, _, task = question.task.partition("_")
-    for known in LEVELS:
-        if level == known and task in TASKS[known]:
-            return known, task
+    if question.task in RECORD_TASKS:
+        level, _, task = question.task.partition("_")
+        return ("image" if level == "image" else "volume"), task
     raise ValueError(f"task {question.task!r} is not a task of sgmri, such as image_detection or volume_counting")
 
 

@@ -119,10 +119,10 @@ def draw_canvas(
 def describe(record: Record, prediction: Prediction | None = None) -> list[str]:
     """Lines of text about a record: task, question, target, prediction."""
     lines = [f"{record.id}  ({record.split}, {record.task})", f"Q: {record.question}"]
-    lines.append(f"target: {_answer(record.target)}")
+    lines.append(f"target: {_answer(record.target, record)}")
     if prediction is not None:
         if prediction.answer is not None:
-            lines.append(f"predicted: {_answer(prediction.answer)}")
+            lines.append(f"predicted: {_answer(prediction.answer, record)}")
         else:
             reason = prediction.error or prediction.invalid or "no answer"
             lines.append(f"predicted: none ({reason}); text: {prediction.text or ''}")
@@ -141,10 +141,15 @@ def _predicted(record: Record, prediction: Prediction | None) -> list[Box]:
     return [box for box in prediction.answer.boxes if box.image < len(record.images)]
 
 
-def _answer(answer: Answer) -> str:
+def _answer(answer: Answer, record: Record) -> str:
     label = f"[{answer.label}]" if answer.label is not None else ""
     boxes = [
-        f"{box.label or 'box'} on image {box.image + 1}: {', '.join(f'{value:g}' for value in box.xyxy)}"
+        f"{box.label or 'box'} on {_place(box, record)}: {', '.join(f'{value:g}' for value in box.xyxy)}"
         for box in answer.boxes
     ]
     return "  ".join(part for part in (label, answer.text or "", *boxes) if part)
+
+
+def _place(box: Box, record: Record) -> str:
+    frame = record.images[box.image].frame if box.image < len(record.images) else None
+    return f"image {box.image + 1}" if frame is None else f"frame {frame}"

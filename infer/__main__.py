@@ -80,6 +80,13 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="view per image; by default the canvas's order, or ANT, POST for two images and a ScintiGround codec",
     )
+    one.add_argument(
+        "--frame",
+        type=int,
+        action="append",
+        default=[],
+        help="slice number per image; by default 1, 2, ... for an SGMRI codec",
+    )
     one.add_argument("--question")
     one.add_argument("--task", default="vqa", help="task as the codec knows it (default: vqa)")
     one.add_argument("--draw", type=Path, default=Path("answer.png"), help="picture to write (default: answer.png)")
@@ -155,6 +162,8 @@ def _ask(arguments: argparse.Namespace) -> int:
         raise UserError("one question needs weights, --image, --question and a task", fix="add what is missing")
     if len(arguments.weights) > 1:
         raise UserError(f"one question goes to one run, not to {len(arguments.weights)}", fix="name one run")
+    if any(frame < 1 for frame in arguments.frame):
+        raise UserError("slices are numbered from 1", where="--frame", fix="count from 1")
     described = describe(
         arguments.weights[0],
         recipe_path=arguments.recipe,
@@ -163,14 +172,16 @@ def _ask(arguments: argparse.Namespace) -> int:
     )
     check_task(described.encoder.codec, arguments.task)
     views = arguments.view or _guessed_views(described.recipe, len(arguments.image))
+    frames = arguments.frame or _guessed_frames(described.recipe, len(arguments.image))
     system = Loader().load(described)
-    row, picture = ask(system, arguments.image, arguments.question, task=arguments.task, views=views)
+    row, picture = ask(system, arguments.image, arguments.question, task=arguments.task, views=views, frames=frames)
     print(row.text if row.text is not None else f"failed: {row.error}")
     if row.invalid:
         print(f"not a valid answer: {row.invalid}")
     if row.answer:
         for box in row.answer.boxes:
-            print(f"  {views[box.image] if views else box.image}: {[round(v, 1) for v in box.xyxy]} {box.label or ''}")
+            place = views[box.image] if views else f"frame {frames[box.image]}" if frames else box.image
+            print(f"  {place}: {[round(v, 1) for v in box.xyxy]} {box.label or ''}")
     try:
         picture.save(arguments.draw)
     except (OSError, ValueError) as error:
@@ -199,6 +210,14 @@ def _guessed_views(recipe: Recipe, count: int) -> tuple[str, ...]:
         )
     print(f"views: {', '.join(order)} (guessed from the number of images; --view names others)")
     return order
+
+
+def _guessed_frames(recipe: Recipe, count: int) -> list[int]:
+    """Slice numbers for images given without `--frame`: none, but for a codec that needs them."""
+    if not recipe.codec.startswith("sgmri"):
+        return []
+    print(f"frames: 1 to {count} in the order of --image (--frame names others)")
+    return list(range(1, count + 1))
 
 
 def _export(words: list[str]) -> int:

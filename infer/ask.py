@@ -44,7 +44,13 @@ def check_task(codec: Codec, task: str) -> None:
 
 
 def ask(
-    system: System, paths: Sequence[Path], question: str, *, task: str, views: Sequence[str]
+    system: System,
+    paths: Sequence[Path],
+    question: str,
+    *,
+    task: str,
+    views: Sequence[str] = (),
+    frames: Sequence[int] = (),
 ) -> tuple[Prediction, PILImage.Image]:
     """Answers one question.
 
@@ -54,22 +60,26 @@ def ask(
         question: The question.
         task: Task name, as the codec knows it.
         views: View name per image (`ANT`, `POST`), or none.
+        frames: Slice number per image, from 1, or none.
 
     Returns:
         The prediction row, and a picture of all images with the predicted boxes.
 
     Raises:
-        UserError: An image cannot be read, or the number of views is another than that of images.
+        UserError: An image cannot be read, or the number of views or frames is another than that of images.
     """
-    if views and len(views) != len(paths):
-        raise UserError(
-            f"{len(views)} views for {len(paths)} images", fix="give --view once per --image, or not at all"
-        )
+    for option, given in (("view", views), ("frame", frames)):
+        if given and len(given) != len(paths):
+            raise UserError(
+                f"{len(given)} {option}s for {len(paths)} images",
+                fix=f"give --{option} once per --image, or not at all",
+            )
     pictures = {f"image-{number}": open_image(path, where="--image") for number, path in enumerate(paths)}
     named: list[str | None] = list(views) or [None] * len(paths)
+    numbered: list[int | None] = list(frames) or [None] * len(paths)
     images = tuple(
-        schema.Image(path=name, width=picture.width, height=picture.height, view=view)
-        for (name, picture), view in zip(pictures.items(), named, strict=True)
+        schema.Image(path=name, width=picture.width, height=picture.height, view=view, frame=frame)
+        for (name, picture), view, frame in zip(pictures.items(), named, numbered, strict=True)
     )
     record = Record(
         id="question",
@@ -86,5 +96,6 @@ def ask(
     row = to_row(record, generated, system.decode)
     boxes = row.answer.boxes if row.answer else ()
     caption = [question, row.text or row.error or ""]
-    drawn = draw_record(list(pictures.values()), (), boxes, titles=list(views), caption=caption)
+    titles = list(views) or [f"frame {frame}" for frame in frames]
+    drawn = draw_record(list(pictures.values()), (), boxes, titles=titles, caption=caption)
     return row, drawn

@@ -107,4 +107,4 @@ def test_a_shipped_recipe_loads_with_its_codec_and_prompt_and_says_how_to_run_it
     lines = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     header = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
     assert len(header) >= 3
-    assert any(word in "\n".join(header) for word in (f"-m train {name}", "make demo")), header
+    assert any(word in "\n".join(header) for word in (f"-m train {name}", f"--recipe {name}", "make demo")), header

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.schema import Answer, Ask, Box
 from benchmarks.scintiground_text import plain_number
-from benchmarks.sgmri import BOX_TASKS, Level, level_and_task
+from benchmarks.sgmri import BOX_TASKS, RECORD_TASKS, Level, level_and_task
 from collators.codecs.base import ClosedForm, CodecError, Invalid
 from collators.codecs.scintiground_parse import is_sentence, is_storable, load_object
 
@@ -32,7 +32,7 @@ class SgmriJson:
     """The published training target: reasoning, answer, boxes."""
 
     name = "sgmri_json"
-    tasks: tuple[str, ...] | None = None
+    tasks: tuple[str, ...] | None = RECORD_TASKS
 
     def encode(self, answer: Answer, ask: Ask) -> str:
         """Writes the target text.

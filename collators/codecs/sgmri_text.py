@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 
 from benchmarks.schema import Answer, Ask, Box
-from benchmarks.sgmri import BOX_TASKS, Level, level_and_task
+from benchmarks.sgmri import BOX_TASKS, RECORD_TASKS, Level, level_and_task
 from benchmarks.sgmri_text import FRAMES, frame_numbers
 from collators.codecs.base import ClosedForm, Invalid
 from collators.codecs.scintiground_parse import is_storable
@@ -33,7 +33,7 @@ class SgmriText:
     """Plain text: the answer, then the reasoning."""
 
     name = "sgmri_text"
-    tasks: tuple[str, ...] | None = None
+    tasks: tuple[str, ...] | None = RECORD_TASKS
 
     def encode(self, answer: Answer, ask: Ask) -> str:
         """Writes the text.

@@ -13,9 +13,11 @@ from benchmarks.phantom_presets import PRESETS, configure
 from benchmarks.predictions import Prediction, encode_prediction
 from benchmarks.registry import TABLE
 from benchmarks.schema import Answer, Box
+from benchmarks.sgmri import PUBLISHED_COUNTS
 from benchmarks.stats import PUBLISHED_LABELS, PUBLISHED_ROWS, count, report
 from recipes.errors import UserError, run_command
 from tests.benchmarks.cases import prepared, write_release
+from tests.benchmarks.sgmri_tree import write_tree
 
 GROUNDING = "wbbs:pair:13:left_knee:grounding:both"
 
@@ -167,6 +169,41 @@ def test_drawing_odd_sizes_stays_within_bounds(size):
     )
     assert drawn.width <= 2100
     assert drawn.height <= 2100
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 24, 25, 60])
+def test_drawing_a_volume_shows_every_slice_with_a_box(count):
+    slices = [Image.new("RGB", (32, 32), (0, 0, 200)) for _ in range(count)]
+    boxed = [0, count - 1, count // 2]
+    for number in boxed:
+        slices[number] = Image.new("RGB", (32, 32), (200, 0, 0))
+    found = colours(draw_record(slices, [Box(image=number, xyxy=(2, 2, 30, 30)) for number in boxed]))
+    whole = colours(draw_record(slices))
+    shown, side = min(count, 24), 512 if count <= 4 else 320
+    frame = 4 * round(28 / 32 * side) * 2
+    assert found[TARGET_COLOUR] == pytest.approx(len(set(boxed)) * frame, rel=0.02)
+    inside = found[200, 0, 0] + found[TARGET_COLOUR]
+    assert inside == pytest.approx(len(set(boxed)) * side**2, rel=0.01)
+    assert whole[200, 0, 0] + whole[0, 0, 200] == shown * side**2
+
+
+def test_show_says_on_which_frame_a_box_lies(tmp_path, capsys):
+    release = write_tree(tmp_path / "release")
+    assert main(["prepare", "sgmri", str(release), "--out", str(tmp_path / "data")]) == 0
+    record = next(read_records(tmp_path / "data", "test"))
+    capsys.readouterr()
+    assert main(["show", str(tmp_path / "data"), record.id, "--out", str(tmp_path / "drawn.png")]) == 0
+    assert "Edema on frame 2: 80, 70, 89, 78" in capsys.readouterr().out
+
+
+def test_stats_compare_volumes_with_the_papers_table(tmp_path):
+    release = write_tree(tmp_path / "release")
+    assert main(["prepare", "sgmri", str(release), "--out", str(tmp_path / "data")]) == 0
+    lines = report(tmp_path / "data")
+    assert "volumes of test: 1 with 4 slices, 4 to 4, median 4" in lines
+    assert sum("differs by" in line for line in lines) == len(PUBLISHED_COUNTS) + 1
+    assert any(line.split()[:5] == ["knee", "image", "test", "1", "3,750"] for line in lines)
+    assert sum(PUBLISHED_COUNTS.values()) == 41_307
 
 
 def test_stats_mark_every_difference_from_the_published_counts(tmp_path):

@@ -166,12 +166,35 @@ def test_predicted_boxes_are_drawn_on_their_view(model_run, scans, monkeypatch):
     assert min(columns) > 256
 
 
+def test_slices_are_numbered_in_their_order_for_a_codec_with_frames(command, model_run, scans):
+    images = [word for path in scans for word in ("--image", path)]
+    words = (
+        *images,
+        "--question",
+        "Where?",
+        "--task",
+        "volume_localization",
+        "codec=sgmri_text",
+        "prompt.template=sgmri",
+    )
+    status, out, error = command(model_run, *words, "--allow-encoder-mismatch")
+    assert status == 0, error
+    assert "frames: 1 to 2 in the order of --image" in out
+    status, out, _ = command(model_run, *words, "--frame", "7", "--frame", "8", "--allow-encoder-mismatch")
+    assert status == 0
+    assert "frames: " not in out
+
+
 # What is refused.
 
 
 # Words in capitals stand for places.
 CASES = {
     "no data": (["MODEL"], "--data is missing"),
+    "a slice 0": (
+        ["MODEL", "--image", "SCAN", "--frame", "0", "--question", "Hot?"],
+        "slices are numbered from 1",
+    ),
     "no data but a question": (["MODEL", "--question", "Hot?"], "--data is missing"),
     "no weights": (["--data", "DATA"], "no weights given"),
     "image control without weights": (["--data", "DATA", "--control", "blank_image"], "no weights given"),
