@@ -1,7 +1,7 @@
 """Checks our published scorers against a file of reference cases.
 
 A file names its layout under `format`; each other key whose value is a list or an object is a kind of
-cases. Nothing is skipped: an unknown format, kind or schema is an error.
+cases, unless the layout knows it as a description. Nothing is skipped: an unknown format, kind or schema is an error.
 """
 
 from __future__ import annotations
@@ -14,10 +14,17 @@ from typing import Any
 from benchmarks.errors import DataError
 from eval.conform_compare import Mismatch
 from eval.scintiground import reference as scintiground
+from eval.sgmri import reference as sgmri
 
-_FORMATS: Mapping[str, Callable[[str, object, str], tuple[int, list[Mismatch]]]] = {
-    "scintiground-vectors/1": scintiground.run_kind,
+_Run = Callable[[str, object, str], tuple[int, list[Mismatch]]]
+
+# Format -> what makes, of a whole file and its path, the function that runs one kind of its cases.
+_FORMATS: Mapping[str, Callable[[Mapping[str, Any], str], _Run]] = {
+    "scintiground-vectors/1": lambda _document, _where: scintiground.run_kind,
+    "sgmri-vectors/1": sgmri.kind_runner,
 }
+# Format -> keys that describe the file and hold no cases.
+_DESCRIPTIONS: Mapping[str, frozenset[str]] = {"sgmri-vectors/1": sgmri.DESCRIPTIONS}
 
 
 def run_conform(path: Path) -> list[Mismatch]:
@@ -58,10 +65,12 @@ def _run(path: Path) -> list[tuple[str, int, list[Mismatch]]]:
             where=f"{path}, field format",
             fix=f"this program runs {', '.join(_FORMATS)}",
         )
-    kinds = {key: value for key, value in document.items() if isinstance(value, list | dict)}
+    described = _DESCRIPTIONS.get(name, frozenset())
+    kinds = {key: value for key, value in document.items() if isinstance(value, list | dict) and key not in described}
     if not kinds:
         raise DataError("the file holds no cases", where=str(path))
-    return [(kind, *_FORMATS[name](kind, cases, f"{path}, field {kind}")) for kind, cases in kinds.items()]
+    run_kind = _FORMATS[name](document, str(path))
+    return [(kind, *run_kind(kind, cases, f"{path}, field {kind}")) for kind, cases in kinds.items()]
 
 
 def _load(path: Path) -> dict[str, Any]:

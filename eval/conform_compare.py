@@ -52,10 +52,12 @@ def outcome(compute: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         return {"raises": type(error).__name__, "message": str(error)}
 
 
-def compare_fields(case: str, expected: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[Mismatch]:
+def compare_fields(
+    case: str, expected: Mapping[str, Any], got: Mapping[str, Any], *, tolerance: float = 0.0
+) -> Iterator[Mismatch]:
     """Compares every expected field; fields that the reference does not list are free.
 
-    An exception on one side only is one mismatch, named `raises`.
+    An exception on one side only is one mismatch, named `raises`. Numbers may differ by `tolerance`.
     """
     if ("raises" in got) != ("raises" in expected):
         stopped = f"{got['raises']}: {got['message']}" if "raises" in got else Absent("a result")
@@ -63,29 +65,32 @@ def compare_fields(case: str, expected: Mapping[str, Any], got: Mapping[str, Any
         return
     for field, value in expected.items():
         if field in got:
-            yield from compare(case, field, value, got[field])
+            yield from compare(case, field, value, got[field], tolerance=tolerance)
         else:
             yield Mismatch(case, field, value, Absent("a field this scorer does not compute"))
 
 
-def compare(case: str, field: str, expected: object, got: object) -> Iterator[Mismatch]:
+def compare(case: str, field: str, expected: object, got: object, *, tolerance: float = 0.0) -> Iterator[Mismatch]:
     """Compares values all the way down; `1` equals `1.0`, but no number equals a boolean."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for key in [*expected, *(key for key in got if key not in expected)]:
-            yield from compare(case, f"{field}.{key}", expected.get(key, Absent()), got.get(key, Absent()))
+            pair = (expected.get(key, Absent()), got.get(key, Absent()))
+            yield from compare(case, f"{field}.{key}", *pair, tolerance=tolerance)
     elif isinstance(expected, list) and isinstance(got, list):
         for index in range(max(len(expected), len(got))):
-            pair = [side[index] if index < len(side) else Absent() for side in (expected, got)]
-            yield from compare(case, f"{field}[{index}]", *pair)
-    elif not _equal(expected, got):
+            first, second = (side[index] if index < len(side) else Absent() for side in (expected, got))
+            yield from compare(case, f"{field}[{index}]", first, second, tolerance=tolerance)
+    elif not _equal(expected, got, tolerance):
         yield Mismatch(case, field, expected, got)
 
 
-def _equal(expected: object, got: object) -> bool:
+def _equal(expected: object, got: object, tolerance: float) -> bool:
     if isinstance(expected, bool) != isinstance(got, bool):
         return False
     if isinstance(expected, float) and isinstance(got, float) and math.isnan(expected):
         return math.isnan(got)
+    if tolerance and isinstance(expected, int | float) and isinstance(got, int | float):
+        return math.isclose(expected, got, rel_tol=0.0, abs_tol=tolerance)
     return expected == got
 
 
