@@ -3,13 +3,16 @@
     python -m eval PREDICTIONS... [--data DATASET] [--profile published|corrected|both]
                    [--json FILE] [--html FILE] [--resamples N] [--seed S] [--compare A B]
                    [--threshold-from VALIDATION]
+                   [--judge MODEL [--judge-url URL] [--judge-price IN OUT]] [--bertscore [MODEL]]
     python -m eval conform FILE.json
 
 The first form prints tables of all folders side by side: the `published` profile is what the
 benchmark's own scorer gives, faults included; the `corrected` profile mends each known fault, with
 intervals from a bootstrap over patients and paired differences. Where predictions carry label scores,
 closed answers are scored as probabilities too, and `--threshold-from` chooses a threshold on predictions
-of the validation split by the same system and shows what it changes. `--json` writes the whole result
+of the validation split by the same system and shows what it changes. `--judge` and `--bertscore` add their parts to
+the AR-Score of SGMRI-VQA; the judge's key is taken from OPENAI_API_KEY, and what both say is kept in `marks.jsonl` of each
+prediction folder, so that a second run asks nothing again. `--json` writes the whole result
 (schema: `eval/schema.py`), `--html` a page with pictures. The second form checks the published scorer
 against a file of reference cases and exits with 1 if any differs.
 """
@@ -17,6 +20,7 @@ against a file of reference cases and exits with 1 if any differs.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +30,7 @@ from recipes.errors import UserError, run_command
 
 if TYPE_CHECKING:
     from eval.run import LoadedRun
+    from eval.sgmri.marking import Marker
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,7 +76,31 @@ def _parser() -> argparse.ArgumentParser:
         help="predictions of the split `val` by one of the systems, to choose its thresholds on P(positive); "
         "once per system",
     )
+    texts = parser.add_argument_group("AR-Score of SGMRI-VQA")
+    texts.add_argument("--judge", metavar="MODEL", help="language model that judges answers; key: OPENAI_API_KEY")
+    texts.add_argument("--judge-url", metavar="URL", help="OpenAI-compatible endpoint up to /v1 (default: OpenAI's)")
+    texts.add_argument(
+        "--judge-price",
+        nargs=2,
+        type=_price,
+        metavar=("IN", "OUT"),
+        help="dollars per million tokens of prompt and reply, to tell the cost",
+    )
+    texts.add_argument(
+        "--bertscore",
+        nargs="?",
+        const="roberta-large",
+        metavar="MODEL",
+        help="compute BERTScore (default: roberta-large)",
+    )
     return parser
+
+
+def _price(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no price")
+    return number
 
 
 def _resamples(text: str) -> int:
@@ -89,6 +118,8 @@ def _seed(text: str) -> int:
 
 
 def _score(options: argparse.Namespace) -> int:
+    import msgspec
+
     from benchmarks.dataset import write_atomic
     from eval.evaluate import Profile, evaluate
     from eval.run import load_runs
@@ -107,6 +138,12 @@ def _score(options: argparse.Namespace) -> int:
             where=str(runs[0].data),
             fix="score it with --profile corrected",
         )
+    marker = _marker(options, runs)
+    marks = None
+    if marker is not None:
+        from eval.sgmri.marking import mark_runs
+
+        marks = mark_runs(runs, marker, profiles)
     result = evaluate(
         runs,
         profiles=profiles,
@@ -114,9 +151,14 @@ def _score(options: argparse.Namespace) -> int:
         seed=options.seed,
         pairs=pairs,
         validation=_validation(options, runs),
+        marks=marks,
     )
+    if marker is not None:
+        result = msgspec.structs.replace(result, notes=[*result.notes, *marker.notes()])
     print("\n".join(render(result)))
     print()
+    if marker is not None and marker.judge is not None:
+        print(marker.judge.summary())
     if options.json is not None:
         write_atomic(options.json, encode_result(result))
         print(f"result: {options.json}")
@@ -148,13 +190,53 @@ def _validation(options: argparse.Namespace, runs: Sequence[LoadedRun]) -> dict[
     return match_validation(runs, options.threshold_from, options.data)
 
 
+def _marker(options: argparse.Namespace, runs: Sequence[LoadedRun]) -> Marker | None:
+    """Who is to mark answer texts; `None` if nobody is."""
+    if options.judge is None and (options.judge_url is not None or options.judge_price is not None):
+        raise UserError("--judge-url and --judge-price say nothing without --judge", fix="name the judge's model")
+    if options.judge is None and options.bertscore is None:
+        return None
+    if runs[0].info.benchmark != "sgmri":
+        raise UserError(
+            f"the scores of the benchmark {runs[0].info.benchmark!r} have no judge and no BERTScore",
+            fix="leave --judge and --bertscore out",
+        )
+    if options.bertscore is not None and Path(options.bertscore).is_dir():
+        raise UserError(
+            f"--bertscore took the folder {options.bertscore} for a model",
+            fix="put --bertscore after the folders, at the end of the line",
+        )
+    from eval.sgmri.bertscore import BertScore
+    from eval.sgmri.judge import OPENAI, Endpoint, Judge
+    from eval.sgmri.marking import Marker
+
+    judge = None
+    if options.judge is not None:
+        price = options.judge_price
+        judge = Judge(
+            Endpoint(
+                model=options.judge,
+                url=(options.judge_url or OPENAI).rstrip("/"),
+                key=os.environ.get("OPENAI_API_KEY") or None,
+                price=None if price is None else (price[0], price[1]),
+            )
+        )
+    return Marker(judge=judge, bertscore=None if options.bertscore is None else BertScore(options.bertscore))
+
+
 def _next(options: argparse.Namespace) -> str:
     if options.html is not None:
         return f"open {options.html} in a browser"
     folders = " ".join(str(folder) for folder in options.predictions)
     data = f" --data {options.data}" if options.data is not None else ""
     thresholds = "".join(f" --threshold-from {folder}" for folder in options.threshold_from)
-    return f"python -m eval {folders}{data}{thresholds} --html report.html"
+    judge = ""
+    if options.judge is not None:
+        judge += f" --judge {options.judge}"
+        judge += f" --judge-url {options.judge_url}" if options.judge_url is not None else ""
+        judge += " --judge-price {} {}".format(*options.judge_price) if options.judge_price is not None else ""
+    bertscore = f" --bertscore {options.bertscore}" if options.bertscore is not None else ""
+    return f"python -m eval {folders}{data}{thresholds}{judge}{bertscore} --html report.html"
 
 
 def _name(given: str, runs: Sequence[LoadedRun]) -> str:

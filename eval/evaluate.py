@@ -12,7 +12,6 @@ import msgspec
 from benchmarks.schema import Record
 from collators.codecs.registry import codec_of_run
 from collators.codecs.scintiground_official import official_row
-from eval.corrected.faults import FAULTS
 from eval.measure import Sample, compare, make_sample, measure, measure_strata
 from eval.notes import notes
 from eval.probability import Pair, attach_probabilities, class_pairs, summarise
@@ -23,6 +22,7 @@ from eval.run import LoadedRun
 from eval.schema import ClassCount, Comparison, DatasetSummary, EvalResult, ManifestSummary, System
 from eval.schema_scores import RowError
 from eval.scorer import Scorer, get_scorer
+from eval.sgmri.marks import TextMarks
 from eval.tally import confusion, histogram, invalid_counts
 from eval.threshold_effect import thresholds
 
@@ -39,6 +39,7 @@ def evaluate(
     seed: int = SEED,
     pairs: Sequence[tuple[str, str]] | None = None,
     validation: Mapping[str, LoadedRun] | None = None,
+    marks: Mapping[str, Mapping[str, TextMarks]] | None = None,
 ) -> EvalResult:
     """Scores runs that were loaded together.
 
@@ -50,6 +51,7 @@ def evaluate(
         pairs: Names to compare; by default the first with each other one.
         validation: Name of a run -> validation predictions of the same system, from which thresholds on the
             probabilities of its closed answers are chosen (corrected profile).
+        marks: Name of a run -> record id -> what a judge and BERTScore said of the answer.
 
     Raises:
         DataError: A record that the benchmark's scorer does not allow, or label scores that are no log
@@ -64,11 +66,11 @@ def evaluate(
     corrected = None
     if "corrected" in profiles:
         sample = make_sample(records, labels, scorer.accuracy, resamples=resamples, seed=seed)
-        corrected = _Corrected(scorer, sample, class_pairs(scorer, labels), validation or {})
+        corrected = _Corrected(scorer, sample, class_pairs(scorer, labels), validation or {}, marks or {})
     official_rows = [official_row(record) for record in records] if official and "published" in profiles else None
-    marks = _encoder_marks(runs)
+    letters = _encoder_marks(runs)
     systems = []
-    for run, mark in tqdm(list(zip(runs, marks, strict=True)), desc="scoring", unit="system", disable=None):
+    for run, mark in tqdm(list(zip(runs, letters, strict=True)), desc="scoring", unit="system", disable=None):
         system = _describe(run, mark)
         if official_rows is not None:
             system = msgspec.structs.replace(system, published=score_published(run, official_rows))
@@ -79,7 +81,7 @@ def evaluate(
         profiles=[profile for profile in profiles if official or profile == "corrected"],
         resamples=resamples,
         seed=seed,
-        faults=list(FAULTS) if official and "corrected" in profiles else [],
+        faults=list(scorer.faults) if "corrected" in profiles else [],
         published_rows=published_rows() if official else [],
         systems=systems,
         comparisons=[] if corrected is None else corrected.compare(systems, pairs),
@@ -95,11 +97,13 @@ class _Corrected:
     sample: Sample
     classes: Mapping[str, Pair]
     validation: Mapping[str, LoadedRun]
+    marks: Mapping[str, Mapping[str, TextMarks]]
 
     def score(self, system: System, run: LoadedRun) -> System:
         """Adds everything that the corrected profile says of a run."""
         scorer, sample = self.scorer, self.sample
-        scored = scorer.score(run.records, run.predictions, codec_of_run(run.manifest))
+        marks = self.marks.get(run.name)
+        scored = scorer.score(run.records, run.predictions, codec_of_run(run.manifest), marks=marks)
         rows = attach_probabilities(run, scored.strict, self.classes, scorer)
         by_task = {task: [row for row in rows if row.task == task] for task in sample.tasks}
         source = self.validation.get(run.name)

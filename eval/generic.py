@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import string
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -21,8 +21,10 @@ from benchmarks.schema import Answer, Record
 from collators.codecs.base import Codec
 from eval.boxes import match_boxes
 from eval.corrected.tolerant import read_tolerantly
+from eval.schema import Fault
 from eval.schema_scores import RowResult
 from eval.scorer import ScoredRows
+from eval.sgmri.marks import TextMarks
 
 # Strata with more values than this (an id, a file name) are not strata.
 MAX_STRATA = 30
@@ -33,8 +35,16 @@ class GenericScorer:
     """Scores records of any benchmark without a scorer of its own."""
 
     accuracy = "exact_match"
+    faults: tuple[Fault, ...] = ()
 
-    def score(self, records: Sequence[Record], predictions: Sequence[Prediction], codec: Codec) -> ScoredRows:
+    def score(
+        self,
+        records: Sequence[Record],
+        predictions: Sequence[Prediction],
+        codec: Codec,
+        *,
+        marks: Mapping[str, TextMarks] | None = None,  # noqa: ARG002 - of texts, which are not graded here
+    ) -> ScoredRows:
         """Scores predictions that are in the order of the records."""
         strict, tolerant = [], []
         for record, prediction in zip(records, predictions, strict=True):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.schema import Record
 from eval.intervals import Array, bound, draw_groups, or_none, percentile_interval, two_sided_p
-from eval.metrics import HEADLINE, Mask, counted, formulas, group_sums, row_columns, undefined_note
+from eval.metrics import HEADLINE, Mask, common_values, counted, formulas, group_sums, row_columns, undefined_note
 from eval.schema import Comparison, System
 from eval.schema_scores import Metric, RowResult, StratumMetric
 from eval.scorer import ScoredRows
@@ -131,7 +131,7 @@ def interval_metrics(
             n_records=int(used.sum()),
             n_groups=n_groups,
             undefined_resamples=interval.undefined,
-            tolerant=None if tolerant is None else tolerant[name],
+            tolerant=None if tolerant is None else tolerant.get(name),
             note="" if value is not None else undefined_note(name, labels, point),
         )
 
@@ -143,7 +143,9 @@ def compare(first: System, second: System, sample: Sample) -> list[Comparison]:
         places = np.intersect1d(sample.places(first.rows, task), sample.places(second.rows, task))
         if len(places):
             labels = sample.labels[task]
-            columns = [row_columns([system.rows[i] for i in places], labels) for system in (first, second)]
+            columns = common_values(
+                *(row_columns([system.rows[i] for i in places], labels) for system in (first, second))
+            )
             names = (first.name, second.name)
             minority = min(labels, key=lambda label: columns[0][f"support:{label}"].sum(), default=None)
             only = HEADLINE if minority is None else (*HEADLINE, f"f1:{minority}")

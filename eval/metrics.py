@@ -29,6 +29,13 @@ HEADLINE = (
     "iou_at_0.5",
     "strict",
     "strict_with_region",
+    "a_score",
+    "v_score",
+    "iou_over_max",
+    "box_f1_at_0.3",
+    "box_f1_at_0.5",
+    "frame_f1",
+    "ar_score",
     "valid_rate",
 )
 
@@ -40,6 +47,7 @@ def row_columns(rows: Sequence[RowResult], labels: Sequence[str]) -> dict[str, A
         "valid": _column(rows, lambda row: row.valid),
         **_class_columns(rows, labels),
         **_box_columns(rows),
+        **_value_columns(rows),
     }
 
 
@@ -76,6 +84,39 @@ def _box_columns(rows: Sequence[RowResult]) -> dict[str, Array]:
     for threshold in THRESHOLDS:
         columns[f"at:{threshold}"] = _column(rows, partial(_count_at, threshold))
     return columns
+
+
+def _value_columns(rows: Sequence[RowResult]) -> dict[str, Array]:
+    """Sum and number of each metric that is a mean over rows."""
+    columns = {}
+    for name in sorted({name for row in rows for name in row.values}):
+        columns[f"sum:{name}"] = _column(rows, partial(_value, name))
+        columns[f"number:{name}"] = _column(rows, partial(_has_value, name))
+    return columns
+
+
+def _value(name: str, row: RowResult) -> float:
+    return row.values.get(name, 0.0)
+
+
+def _has_value(name: str, row: RowResult) -> bool:
+    return name in row.values
+
+
+def common_values(first: Mapping[str, Array], second: Mapping[str, Array]) -> list[dict[str, Array]]:
+    """Both columns, where means over rows rest on the rows that have the value in both."""
+    result = [dict(first), dict(second)]
+    for name in {*first, *second}:
+        kind, _, metric = name.partition(":")
+        if kind not in {"sum", "number"}:
+            continue
+        numbers = [columns.get(f"number:{metric}") for columns in (first, second)]
+        for columns in result:
+            if numbers[0] is None or numbers[1] is None:
+                columns.pop(name, None)
+            else:
+                columns[name] = columns[name] * numbers[0] * numbers[1]
+    return result
 
 
 def _count_at(threshold: float, row: RowResult) -> int:
@@ -128,6 +169,11 @@ def formulas(columns: Mapping[str, Array], labels: Sequence[str], accuracy: str)
             result[f"f1:{label}"] = partial(_f1, label)
     if columns["boxes"].any():
         result |= _box_formulas(columns)
+    for name in columns:
+        if name.startswith("sum:"):
+            metric = name.removeprefix("sum:")
+            if columns[f"number:{metric}"].any():
+                result[metric] = partial(_ratio, name, f"number:{metric}")
     return result | {"valid_rate": partial(_ratio, "valid", "rows")}
 
 
@@ -149,6 +195,8 @@ def _box_formulas(columns: Mapping[str, Array]) -> dict[str, Formula]:
 
 def counted(metric: str, columns: Mapping[str, Array], labels: Sequence[str], accuracy: str) -> Mask:
     """Which rows a metric rests on, shape (rows,)."""
+    if f"number:{metric}" in columns:
+        return columns[f"number:{metric}"] > 0
     if metric == "valid_rate":
         return columns["rows"] > 0
     if metric == accuracy:

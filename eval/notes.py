@@ -9,6 +9,21 @@ from eval.run import LoadedRun
 from eval.schema import DatasetSummary, System
 from eval.schema_probability import Probability
 
+# What the rows of SGMRI-VQA count beside their scores -> what it means, after the number.
+_COUNTED = {
+    "open_ended": "open-ended keys outside localization and captioning are in no A-Score",
+    "unknown_answer_type": "records whose answer type the benchmark does not name are in no A-Score",
+    "unreadable_key": "keys without an option or text to compare with are in no A-Score",
+    "no_truth_box": "localization or captioning records without a target box are in no box metric",
+    "no_reference": "localization or captioning records whose target text holds places only are in no AR-Score",
+    "truth_dropped": "target boxes are left out: repeated, or nothing of them lies inside the image",
+    "box_clipped": "predicted boxes were clipped to their image",
+    "box_dropped": "predicted boxes are left out: nothing of them lies inside the image",
+    "box_unplaced": "predicted boxes lie on frames that were not shown and match nothing",
+    "judge_missing": "answers have no three marks of the judge and are in neither judge nor AR-Score",
+    "bertscore_missing": "answers have no BERTScore and are in neither BERTScore nor AR-Score",
+}
+
 
 def notes(
     runs: Sequence[LoadedRun],
@@ -21,6 +36,7 @@ def notes(
         *_incomplete(dataset, systems),
         *_comparability(systems),
         *_benchmark(dataset),
+        *_counted(systems),
         *_label_scores(runs, dataset, systems),
         *_thresholds(dataset, systems, validation),
     ]
@@ -61,6 +77,18 @@ def _benchmark(dataset: DatasetSummary) -> Iterator[str]:
         )
         if not dataset.official_split:
             yield "the published rows are for the official test split: other data than scored here"
+
+
+def _counted(systems: Sequence[System]) -> Iterator[str]:
+    """What rows count beside their scores; what is the same in all systems once."""
+    for name, meaning in _COUNTED.items():
+        found: dict[int, list[str]] = {}
+        for system in systems:
+            found.setdefault(sum(row.counts.get(name, 0) for row in system.rows), []).append(system.name)
+        for number, names in found.items():
+            if number:
+                where = f"{', '.join(names)}: " if len(names) < len(systems) else ""
+                yield f"{where}{number} {meaning}"
 
 
 def _label_scores(runs: Sequence[LoadedRun], dataset: DatasetSummary, systems: Sequence[System]) -> Iterator[str]:

@@ -69,7 +69,7 @@ def sweep_rows(system: System) -> list[tuple[str, tuple[Metric, ...]]]:
     """Per task the share of boxes at each IoU threshold, then their mean."""
     found: dict[str, list[Metric]] = {}
     for metric in system.metrics:
-        if metric.metric.startswith("iou_"):
+        if metric.metric.startswith(("iou_at_", "iou_sweep_")):
             found.setdefault(metric.task, []).append(metric)
     return [(task, tuple(metrics)) for task, metrics in found.items()]
 

@@ -35,6 +35,36 @@ _METRICS: dict[str, tuple[str, str]] = {
     "strict_grounding_accuracy": ("strict", "Published: every box at IoU ≥ .5 and the region named right."),
     "strict_grounded_accuracy": ("strict", "Published: every box at IoU ≥ .5, region and class right."),
     "region_accuracy": ("region acc.", "Share of records with the region named right."),
+    "a_score": (
+        "A-Score",
+        "Mean over records: right yes/no, option, number or text counts 1; several options count their F1.",
+    ),
+    "v_score": (
+        "V-Score",
+        "Mean over records of the IoUs of matched boxes, divided by the number of target boxes; extra boxes are free.",
+    ),
+    "iou_over_max": (
+        "IoU / max boxes",
+        "As V-Score, but divided by the larger of the numbers of target and predicted boxes.",
+    ),
+    "box_f1_at_0.3": ("box F1@.3", "Mean over records of the F1 of boxes matched at an IoU of at least .3."),
+    "box_f1_at_0.5": ("box F1@.5", "Mean over records of the F1 of boxes matched at an IoU of at least .5."),
+    "label_iou": ("V-Score, labels", "As V-Score, where a box matches only a target box with the same label."),
+    "frame_precision": (
+        "frame precision",
+        "Mean over volumes' records: share of frames with predicted boxes that have one.",
+    ),
+    "frame_recall": ("frame recall", "Mean over volumes' records: share of frames with target boxes that are named."),
+    "frame_f1": ("frame F1", "Harmonic mean of frame precision and recall, averaged over records."),
+    "ar_score": (
+        "AR-Score",
+        "Likeness of answer texts without places: judge .4, and BERTScore, BLEU-4 and ROUGE-L .6 in equal parts; of those "
+        "that were computed.",
+    ),
+    "bleu4": ("BLEU-4", "Sentence BLEU of answer texts without places, averaged over records."),
+    "rouge_l": ("ROUGE-L", "F1 of the longest common subsequence of stemmed words, averaged over records."),
+    "bertscore": ("BERTScore", "BERTScore F1, rescaled with the baseline; below 0 counts 0."),
+    "judge": ("judge", "Mean of the judge's marks for accuracy, relevance and helpfulness (1 to 10), divided by 10."),
     "auroc": (
         "AUROC",
         "Share of pairs of a positive and a negative record that P(positive) ranks right, ties half; .5 is chance.",

@@ -7,6 +7,7 @@ or change their meaning:
   `probabilities` and `thresholds` of a system, and the metrics `auroc`, `average_precision`, `brier`
   and `ece`, which cover the records with label scores. Brier score and calibration error are better
   if lower.
+* 3 adds `values` and `counts` of a row, and the metrics of SGMRI-VQA, which are means of `values`.
 
 Conventions throughout:
 
@@ -34,7 +35,7 @@ from benchmarks.errors import DataError
 from eval.schema_probability import Probability, Threshold
 from eval.schema_scores import Confusion, InvalidCount, IouHistogram, Metric, RowError, RowResult, StratumMetric
 
-RESULT_VERSION = 2
+RESULT_VERSION = 3
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

@@ -110,6 +110,8 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True):
         strict: Every box at IoU >= 0.5 and, if asked, the class right; the region name is not looked at.
         strict_with_region: As `strict`, and the region name right.
         p_positive: Probability of the positive class; `None` without label scores or without a target class.
+        values: Metric name -> the row's value in [0, 1], of metrics that are means over rows; absent where not asked.
+        counts: What to count beside the scores: name -> number (boxes outside the image, open-ended keys).
     """
 
     id: str
@@ -128,3 +130,5 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool | None = None
     strict_with_region: bool | None = None
     p_positive: float | None = None
+    values: dict[str, float] = {}
+    counts: dict[str, int] = {}

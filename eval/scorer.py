@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from benchmarks.predictions import Prediction
 from benchmarks.schema import Record
 from collators.codecs.base import Codec
+from eval.schema import Fault
 from eval.schema_scores import RowResult
+from eval.sgmri.marks import TextMarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +30,26 @@ class Scorer(Protocol):
         """Name of the share of right answers."""
         ...
 
-    def score(self, records: Sequence[Record], predictions: Sequence[Prediction], codec: Codec) -> ScoredRows:
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What it mends of the benchmark's published scorer."""
+        ...
+
+    def score(
+        self,
+        records: Sequence[Record],
+        predictions: Sequence[Prediction],
+        codec: Codec,
+        *,
+        marks: Mapping[str, TextMarks] | None = None,
+    ) -> ScoredRows:
         """Scores predictions that are in the order of the records.
+
+        Args:
+            records: The records.
+            predictions: Their predictions.
+            codec: The codec that read them.
+            marks: Record id -> what a judge and BERTScore said of it, where the benchmark uses them.
 
         Raises:
             DataError: A record that the benchmark does not allow.
@@ -63,6 +83,10 @@ def get_scorer(benchmark: str) -> Scorer:
         from eval.corrected.scorer import ScintiGroundScorer
 
         return ScintiGroundScorer()
+    if benchmark == "sgmri":
+        from eval.corrected_sgmri.scorer import SgmriScorer
+
+        return SgmriScorer()
     from eval.generic import GenericScorer
 
     return GenericScorer()

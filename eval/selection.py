@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from eval.evaluate import Profile, evaluate
 from eval.metrics import HEADLINE
 from eval.published import selection_score
@@ -12,13 +14,16 @@ from eval.schema_scores import Metric
 _TERMS = {
     "scintiground": (("vqa", "balanced_accuracy"), ("grounding", "iou_at_0.5"), ("grounded_vqa", "strict_with_region"))
 }
+# SGMRI-VQA: what the papers' tables show of each task; the first that the records define. The AR-Score has no judge
+# here. Of all other tasks it is the A-Score, and a task of open-ended questions alone has none.
+_SGMRI = {"localization": ("v_score", "ar_score"), "captioning": ("ar_score",)}
 
 
 def select(run: LoadedRun, profile: Profile) -> tuple[float | None, dict[str, float]]:
     """A run's selection score, and the corrected metrics a learning curve shows.
 
     The score is the benchmark's own rule where there is one, else the mean over tasks of the first defined headline
-    metric of each. In `corrected` it is computed from corrected metrics, over those of the rule's tasks that the records
+    metric of each; for SGMRI-VQA the mean over tasks of A-Score, V-Score (localization) or AR-Score (captioning). In `corrected` it is computed from corrected metrics, over those of the rule's tasks that the records
     have.
 
     Args:
@@ -34,13 +39,22 @@ def select(run: LoadedRun, profile: Profile) -> tuple[float | None, dict[str, fl
     shown = {f"{task}/{name}": _value(metric) for (task, name), metric in found.items() if name in HEADLINE}
     if profile == "published":
         return selection_score(run), shown
-    tasks = dict.fromkeys(record.task for record in run.records)
-    terms = [term for term in _TERMS.get(run.info.benchmark, ()) if term[0] in tasks] or [
-        (task, next(name for name in HEADLINE if (task, name) in found)) for task in dict.fromkeys(t for t, _ in found)
-    ]
+    terms = _terms(run, found)
     if not terms or any(term not in found for term in terms):
         return None, shown
     return sum(_value(found[term]) for term in terms) / len(terms), shown
+
+
+def _terms(run: LoadedRun, found: Mapping[tuple[str, str], Metric]) -> list[tuple[str, str]]:
+    """Task and metric of each term of the score."""
+    tasks = dict.fromkeys(record.task for record in run.records)
+    if run.info.benchmark == "sgmri":
+        first = {task: _SGMRI.get(task.partition("_")[2], ("a_score",)) for task in tasks}
+        names = {task: next((name for name in first[task] if (task, name) in found), None) for task in tasks}
+        return [(task, name) for task, name in names.items() if name is not None]
+    return [term for term in _TERMS.get(run.info.benchmark, ()) if term[0] in tasks] or [
+        (task, next(name for name in HEADLINE if (task, name) in found)) for task in dict.fromkeys(t for t, _ in found)
+    ]
 
 
 def _value(metric: Metric) -> float:

@@ -17,6 +17,9 @@ _PUBLISHED_BOX = ("mean_iou", "iou_at_0_5", "strict", "valid_output_rate")
 _CORRECTED_CLASS = ("accuracy", "exact_match", "majority_share", "balanced_accuracy", "macro_f1")
 _CORRECTED_BOX = ("mean_iou", "iou_at_0.5", "strict", "strict_with_region")
 _CORRECTED_IOU = ("mean_iou_row", "mean_iou_group", "iou_at_0.3", "iou_at_0.75", "iou_at_0.9", "iou_sweep_mean")
+_CORRECTED_SGMRI = ("a_score", "v_score", "iou_over_max", "box_f1_at_0.5", "frame_f1", "ar_score")
+_CORRECTED_PLACES = ("box_f1_at_0.3", "label_iou", "frame_precision", "frame_recall")
+_CORRECTED_TEXT = ("bleu4", "rouge_l", "bertscore", "judge")
 _COMPARED = (
     "balanced_accuracy",
     "macro_f1",
@@ -24,6 +27,9 @@ _COMPARED = (
     "mean_iou",
     "iou_at_0.5",
     "strict",
+    "a_score",
+    "v_score",
+    "ar_score",
     "auroc",
     "average_precision",
 )
@@ -116,10 +122,13 @@ def _task_tables(task: ClassCount, systems: Sequence[System]) -> list[str]:
     per_class = tuple(f"{part}:{label}" for label in task.labels for part in ("precision", "recall", "f1"))
     lines: list[str] = []
     for names, table in (
+        (_CORRECTED_SGMRI, _block),
         (_CORRECTED_CLASS, _block),
         (_CORRECTED_BOX, _block),
         (per_class, _details),
         (_CORRECTED_IOU, _details),
+        (_CORRECTED_PLACES, _details),
+        (_CORRECTED_TEXT, _details),
     ):
         columns = [name for name in names if any(name in metrics for _, metrics in per_system)]
         if columns and len(columns) <= MAX_COLUMNS:

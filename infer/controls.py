@@ -1,24 +1,26 @@
 """Controls: what a system scores without looking at the right image.
 
 `blank_image` shows the model black pictures, `shuffled_image` those of another patient; `majority` and
-`prompt_only` need no model and learn from the train split (scintiground.md, section 7).
+`prompt_only` need no model and learn from the train split (scintiground.md, section 7; sgmri.md, section 10, 32).
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from benchmarks import sgmri_priors
 from benchmarks.dataset import read_records
 from benchmarks.errors import DataError
 from benchmarks.priors import control_text, fit
 from benchmarks.schema import Image, Record
+from collators.codecs.registry import get_codec
 from collators.codecs.scintiground_official import official_row
-from infer.engines.base import Generated
+from infer.engines.base import Engine, Generated
 
 
 class PriorEngine:
@@ -38,6 +40,31 @@ class PriorEngine:
             )
             for record in records
         ]
+
+
+class SgmriPriorEngine:
+    """The same for SGMRI-VQA, in the form of its published training target."""
+
+    codec_name = "sgmri_json"
+
+    def __init__(self, dataset: Path, control: str) -> None:
+        self.control = control
+        self.codec = get_codec(self.codec_name)
+        self.priors = sgmri_priors.fit(read_records(dataset, "train"))
+
+    def generate(self, records: Sequence[Record]) -> list[Generated]:
+        """See `infer.engines.base.Engine.generate`."""
+        asks = [record.ask() for record in records]
+        return [
+            Generated(text=self.codec.encode(self.priors.answer(ask, self.control), ask), finish="stop") for ask in asks
+        ]
+
+
+# Benchmark -> the codec in whose form its controls answer, and what makes a control's engine from the prepared dataset.
+PRIOR_ENGINES: Mapping[str, tuple[str, Callable[[Path, str], Engine]]] = {
+    "scintiground": ("scintiground_json", PriorEngine),
+    "sgmri": (SgmriPriorEngine.codec_name, SgmriPriorEngine),
+}
 
 
 def shuffle_images(records: Sequence[Record], seed: int) -> list[Record]:

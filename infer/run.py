@@ -14,12 +14,12 @@ from benchmarks.schema import Record
 from collators.codecs.base import Decode
 from collators.codecs.registry import get_codec
 from collators.sources import BlankImages, FolderImages
-from infer.controls import PriorEngine, shuffle_images
+from infer.controls import PRIOR_ENGINES, shuffle_images
 from infer.load import Described, Loader, System, describe
 from infer.predict import Job, predict
 from models.processes import process_state
 from models.provenance import environment
-from recipes.controls import IMAGE_CONTROLS
+from recipes.controls import IMAGE_CONTROLS, PRIORS_OF
 from recipes.errors import UserError
 from recipes.schema import Model
 
@@ -145,18 +145,19 @@ def _run_system(request: Request, records: Sequence[Record], system: System) -> 
 
 
 def _run_prior(request: Request, records: Sequence[Record]) -> Path:
-    benchmark = load_info(request.data).benchmark
-    if benchmark != "scintiground":
+    benchmark, control = load_info(request.data).benchmark, request.control or ""
+    if control not in PRIORS_OF.get(benchmark, ()):
+        own = f"choose {' or '.join(PRIORS_OF[benchmark])}, or " if benchmark in PRIORS_OF else ""
         raise DataError(
-            f"control {request.control} answers in the form of scintiground, the dataset's benchmark is {benchmark}",
+            f"control {control} does not know these data, the dataset's benchmark is {benchmark}",
             where=str(request.data),
-            fix=f"give weights and --control {' or '.join(IMAGE_CONTROLS)}: these work on any dataset",
+            fix=f"{own}give weights and --control {' or '.join(IMAGE_CONTROLS)}: these work on any dataset",
         )
-    codec = get_codec("scintiground_json")
-    facts: dict[str, Any] = {"name": request.name or request.control, "engine": "control", "codec": codec.name}
+    name, make_engine = PRIOR_ENGINES[benchmark]
+    codec = get_codec(name)
+    facts: dict[str, Any] = {"name": request.name or control, "engine": "control", "codec": codec.name}
     job = _job(request, records, facts, codec.decode, 256)
-    control = request.control or ""
-    return predict(job, lambda: PriorEngine(request.data, control), _manifest(request, facts, len(records)))
+    return predict(job, lambda: make_engine(request.data, control), _manifest(request, facts, len(records)))
 
 
 def run_name(weights: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 
-from recipes.controls import IMAGE_CONTROLS, PRIOR_CONTROLS
+from recipes.controls import IMAGE_CONTROLS, PRIORS_OF
 from recipes.errors import run_command
 from recipes.load import ROOT, dump_recipe, find_recipe, load_recipe, shipped
 from recipes.schema import Recipe
@@ -50,7 +50,7 @@ def plan(name: str, overrides: list[str], recipe: Recipe) -> list[str]:
     predictions = f"runs/predictions/{recipe.name}"
     data = recipe.data.dataset
     model = recipe.model.checkpoint
-    priors = PRIOR_CONTROLS if reader == "scintiground" else ()
+    priors = PRIORS_OF.get(reader, ())
     return [
         f"python -m benchmarks prepare {reader} RELEASE --out {data}",
         f"python -m benchmarks validate {data}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -10,10 +10,13 @@ from benchmarks.predictions import Prediction
 from benchmarks.schema import Record
 from benchmarks.scintiground_text import CLASS_WORDS
 from collators.codecs.base import Codec
+from eval.corrected.faults import FAULTS
 from eval.corrected.rows import check_record, score_row
 from eval.corrected.tolerant import read_tolerantly
+from eval.schema import Fault
 from eval.schema_scores import RowResult
 from eval.scorer import ScoredRows
+from eval.sgmri.marks import TextMarks
 
 STRATA = ("view_scope", "region_level", "region", "label_conflict")
 
@@ -22,8 +25,16 @@ class ScintiGroundScorer:
     """Scores `vqa`, `grounding` and `grounded_vqa` records, whatever the codec."""
 
     accuracy = "accuracy"
+    faults: tuple[Fault, ...] = FAULTS
 
-    def score(self, records: Sequence[Record], predictions: Sequence[Prediction], codec: Codec) -> ScoredRows:
+    def score(
+        self,
+        records: Sequence[Record],
+        predictions: Sequence[Prediction],
+        codec: Codec,
+        *,
+        marks: Mapping[str, TextMarks] | None = None,  # noqa: ARG002 - of texts, which are not graded here
+    ) -> ScoredRows:
         """Scores predictions that are in the order of the records.
 
         Raises:

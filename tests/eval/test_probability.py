@@ -40,7 +40,7 @@ def test_probability_is_the_softmax_over_the_two_labels(tmp_path, records):
     assert (found.task, found.positive, found.negative) == ("vqa", "yes", "no")
     assert (found.n_records, found.n_scored, found.missing, found.at) == (12, 12, [], {"prompt": 12})
     assert sum(part.n_records for part in found.bins) == 12
-    assert result.version == RESULT_VERSION == 2
+    assert result.version == RESULT_VERSION == 3
 
 
 @settings(max_examples=40, deadline=None)
