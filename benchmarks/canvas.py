@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from benchmarks.errors import DataError
 from benchmarks.schema import XYXY, Image
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 if TYPE_CHECKING:
     import PIL.Image

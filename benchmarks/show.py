@@ -18,8 +18,8 @@ from benchmarks.predictions import Prediction, read_predictions
 from benchmarks.schema import Answer, Box, Record
 from benchmarks.validate import source_of
 from recipes.errors import RecipeError
+from recipes.inputs import Canvas
 from recipes.load import load_recipe
-from recipes.schema import Canvas
 
 
 def find_record(dataset: Path, record_id: str) -> Record:

@@ -8,7 +8,7 @@ from benchmarks.canvas import compose, plan_layout
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
 from collators.sources import ImageSource
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 
 def draw_canvas(record: Record, plan: Canvas, images: ImageSource) -> PILImage.Image:

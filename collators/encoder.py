@@ -19,7 +19,8 @@ from collators.frames import shown
 from collators.prompts import Message, Template, breakable, load_template, neutralise
 from recipes.compare import changes
 from recipes.errors import RecipeError
-from recipes.schema import Canvas, Frames, Recipe
+from recipes.inputs import Canvas, Frames
+from recipes.schema import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, ProcessorMixin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from benchmarks.schema import Record
-from recipes.schema import Frames
+from recipes.inputs import Frames
 
 
 def shown_places(frames: Frames, count: int) -> list[int]:
@@ -54,7 +54,7 @@ def shown(record: Record, frames: Frames) -> Record:
 
 
 def keeps_target(record: Record, seen: Record, frames: Frames) -> bool:
-    """Whether a record can be trained on with the frames that are shown of it; see `recipes.schema.Frames.unseen`.
+    """Whether a record can be trained on with the frames that are shown of it; see `recipes.inputs.Frames.unseen`.
 
     Args:
         record: As prepared.

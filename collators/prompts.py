@@ -24,7 +24,7 @@ import yaml
 from benchmarks.canvas import plan_layout
 from benchmarks.schema import Ask
 from recipes.errors import RecipeError
-from recipes.schema import Canvas, Prompt
+from recipes.inputs import Canvas, Prompt
 
 _LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
 # SentencePiece tokenizers write a blank as the last of these.

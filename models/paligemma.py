@@ -19,7 +19,8 @@ from models.layout import Layout
 from models.loading import read_config, read_processor, read_weights
 from models.paligemma_tokens import check_vocabulary
 from recipes.errors import RecipeError
-from recipes.schema import Images, Model
+from recipes.inputs import Images
+from recipes.schema import Model
 
 if TYPE_CHECKING:
     from transformers import PaliGemmaConfig, PaliGemmaProcessor, PreTrainedModel

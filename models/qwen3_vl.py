@@ -11,7 +11,8 @@ from collators.base import Collator, PromptInputs
 from models.layout import Layout
 from models.loading import read_config, read_processor, read_weights
 from recipes.errors import RecipeError
-from recipes.schema import Images, Model
+from recipes.inputs import Images
+from recipes.schema import Model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, Qwen3VLConfig, Qwen3VLProcessor

@@ -35,7 +35,7 @@ from infer.ask import GivenImages
 from perf.codecs import CodecFigures, GeometryFigures, measure_codecs, measure_geometry
 from perf.phantoms import write_phantoms
 from perf.rounds import Spread, alternating, spread
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,7 +15,7 @@ from benchmarks.schema import Answer, Ask, Box, Record
 from collators.codecs.base import Codec, Invalid
 from collators.codecs.registry import get_codec
 from perf.rounds import Spread, alternating, spread
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 CODECS = ("scintiground_json", "loc_tokens")
 

@@ -30,7 +30,7 @@ from collators.codecs.code_fields import (
     write_codes,
     write_fields,
 )
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 
 class LocTokens:

@@ -14,7 +14,7 @@ from collators.codecs.seg_tokens import SegTokens
 from collators.codecs.sgmri import SgmriAnswerFirst, SgmriJson
 from collators.codecs.sgmri_text import SgmriText
 from recipes.errors import UserError
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 _CODECS: dict[str, Codec] = {
     codec.name: codec

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from benchmarks.canvas import Layout, compose, plan_layout
 from benchmarks.errors import DataError
 from benchmarks.schema import Image
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 PUBLISHED = Canvas(size=224, order=("ANT", "POST"))
 VIEWS = ("ANT", "POST", "LAT")

@@ -11,7 +11,7 @@ from benchmarks.canvas import plan_layout
 from benchmarks.errors import DataError
 from benchmarks.masks import draw_grid, from_run_lengths, to_run_lengths
 from benchmarks.schema import Image, Mask, RunLengths
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 SEEDS = st.integers(0, 2**32 - 1)
 

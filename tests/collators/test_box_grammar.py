@@ -13,7 +13,7 @@ from collators.codecs.canvas_boxes import box_to_numbers, reach
 from collators.codecs.code_fields import Coded
 from collators.codecs.loc_tokens import LocTokens, read_box
 from collators.codecs.seg_tokens import SegTokens
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 VIEWS = ("ANT", "POST", "LAT")
 PUBLISHED = Canvas(size=224, order=("ANT", "POST"))

@@ -12,7 +12,7 @@ from collators.codecs.location import box_to_grid, grid_to_text, text_to_grid, t
 from collators.codecs.registry import NAMES as ALL
 from collators.codecs.registry import get_codec
 from recipes.errors import UserError
-from recipes.schema import CANVAS_CODECS, CodecName
+from recipes.inputs import CANVAS_CODECS, CodecName
 
 NAMES = (
     "scintiground_json",

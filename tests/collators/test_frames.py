@@ -11,7 +11,7 @@ from benchmarks.errors import DataError
 from benchmarks.schema import Answer, Box, Image, Record, Source
 from collators.frames import keeps_target, shown, shown_places
 from models.qwen3_vl import load_model
-from recipes.schema import Frames
+from recipes.inputs import Frames
 from tests.collators.samples import PLAIN, make_collator, pictures, plain_record
 
 

@@ -14,7 +14,7 @@ from collators.codecs.base import CodecError, Invalid
 from collators.codecs.loc_tokens import LocTokens
 from collators.codecs.registry import codec_of_run, get_codec
 from recipes.errors import UserError
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 PUBLISHED = Canvas(size=224, order=("ANT", "POST"))
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/scintiground.json").read_text())

@@ -10,7 +10,7 @@ from benchmarks.schema import Ask, Image
 from collators.prompts import BUILT_IN, Template, breakable, describe_images, load_template, neutralise
 from models.tiny import SPECIAL
 from recipes.errors import RecipeError
-from recipes.schema import Canvas, Prompt, TemplateName
+from recipes.inputs import Canvas, Prompt, TemplateName
 from tests.collators.samples import PIECES
 
 texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)

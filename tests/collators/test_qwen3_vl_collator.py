@@ -14,7 +14,7 @@ from infer.ask import GivenImages
 from models.qwen3_vl import load_processor, set_image_budget
 from models.tiny import SPECIAL
 from recipes.errors import RecipeError
-from recipes.schema import Images
+from recipes.inputs import Images
 from tests.collators.samples import PIECES, PLAIN, folder_images, make_collator, pictures, plain_record, prompt_text
 
 END = "<|im_end|>"

@@ -14,7 +14,7 @@ from collators.codecs.loc_tokens import LocTokens
 from collators.codecs.registry import get_codec
 from collators.codecs.seg_tokens import SegTokens
 from recipes.errors import UserError
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 PLAN = Canvas(size=224, order=("ANT", "POST"))
 CODEC = SegTokens(PLAN)

@@ -13,7 +13,7 @@ from benchmarks.schema import Ask, Image
 from collators.codecs.seg_tokens import CodedMask, SegTokens
 from models.seg_decoder import load_mask_decoder, native_masks
 from recipes.errors import UserError
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 from tests.mask_weights import SHAPES, UPWARDS, random_weights
 
 

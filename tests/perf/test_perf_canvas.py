@@ -12,7 +12,7 @@ from collators.codecs.registry import get_codec
 from infer.ask import GivenImages
 from perf.canvas import run_canvas, stock_canvas
 from perf.codecs import measure_codecs, measure_geometry
-from recipes.schema import Canvas
+from recipes.inputs import Canvas
 
 PLAN = Canvas(size=224, order=("ANT", "POST"), missing="black")
 
