@@ -60,7 +60,7 @@ def write_report(result: EvalResult, systems: Sequence[LoadedRun], path: Path) -
 
 def render_report(result: EvalResult, systems: Sequence[LoadedRun]) -> str:
     """The page as text; the same input always gives the same page."""
-    script = _asset("report.js")
+    script = _asset("report.js") + _asset("viewer.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = _environment()
     thresholds = report_probability.thresholds(result)
@@ -81,7 +81,7 @@ def render_report(result: EvalResult, systems: Sequence[LoadedRun]) -> str:
         figure=report_figures,
         square=report_curves,
         details=report_details,
-        style=Markup(_asset("report.css")),
+        style=Markup(_asset("report.css") + _asset("viewer.css")),
         script=Markup(script),
         script_hash=digest,
     )

@@ -14,8 +14,9 @@ from benchmarks.errors import DataError
 from benchmarks.images import load_image, resolve
 from benchmarks.schema import Image
 
-# Larger pictures are scaled down to this side; small ones are kept without loss.
-MAX_SIDE = 512
+# Larger pictures are scaled down to this side, those with a frame to the smaller one, since a volume has
+# tens of them; small ones are kept without loss.
+MAX_SIDE, SLICE_SIDE = 512, 256
 JPEG_QUALITY = 80
 LOSSLESS_PIXELS = 128 * 256
 # All pictures of a report, base64 included, so that the page stays below 20 MB with its tables.
@@ -40,51 +41,59 @@ class Picture:
 
 
 class PictureStore:
-    """Loads pictures on demand and keeps the sum of their sizes.
+    """Holds pictures, each once, and keeps the sum of their sizes within a budget.
 
     Args:
         root: Image root of the dataset.
-        budget: Bytes of data URIs after which `full` is true.
+        budget: Bytes of data URIs, at most.
     """
 
     def __init__(self, root: Path, budget: int = BUDGET_BYTES) -> None:
         self._root = root
-        self._budget = budget
+        self._left = budget
         self._pictures: dict[Image, Picture] = {}
 
     @property
     def pictures(self) -> Sequence[Picture]:
-        """All pictures asked for so far, in order of number."""
+        """All pictures, in order of number."""
         return list(self._pictures.values())
 
-    @property
-    def full(self) -> bool:
-        """Whether the budget is spent."""
-        return sum(len(picture.uri) for picture in self._pictures.values()) >= self._budget
-
-    def get(self, image: Image, *, where: str) -> Picture:
-        """The picture of a record's image; a file that cannot be shown gives its reason instead.
+    def add(self, images: Sequence[Image], *, where: str) -> bool:
+        """Loads the images of a case; a file that cannot be shown gives its reason instead.
 
         Args:
-            image: The record's image.
+            images: The record's images.
             where: Record, for the reason.
+
+        Returns:
+            Whether there was room; if not, none of them is held.
         """
-        if image not in self._pictures:
-            uri, problem = self._load(image, where)
+        new = [image for image in dict.fromkeys(images) if image not in self._pictures]
+        loaded = [self._load(image, where) for image in new]
+        size = sum(len(uri) for uri, _ in loaded)
+        if size > self._left:
+            return False
+        self._left -= size
+        for image, (uri, problem) in zip(new, loaded, strict=True):
             self._pictures[image] = Picture(number=len(self._pictures), image=image, uri=uri, problem=problem)
+        return True
+
+    def get(self, image: Image) -> Picture:
+        """The picture of an image that was added."""
         return self._pictures[image]
 
     def _load(self, image: Image, where: str) -> tuple[str, str]:
         try:
             if not resolve(self._root, image.path, where=where).is_file():
                 return "", "image not found"
-            return data_uri(load_image(self._root, image, where=where)), ""
+            side = MAX_SIDE if image.frame is None else SLICE_SIDE
+            return data_uri(load_image(self._root, image, where=where), side), ""
         except DataError as error:
             return "", f"image cannot be shown: {error.message}"
 
 
-def data_uri(picture: PIL.Image.Image) -> str:
-    """PNG for small pictures, else JPEG with at most `MAX_SIDE` pixels on the longer side."""
+def data_uri(picture: PIL.Image.Image, side: int = MAX_SIDE) -> str:
+    """PNG for small pictures, else JPEG with at most `side` pixels on the longer side."""
     bands = picture.getbands()
     if bands == ("R", "G", "B") and len({picture.getchannel(band).tobytes() for band in bands}) == 1:
         picture = picture.convert("L")
@@ -94,6 +103,6 @@ def data_uri(picture: PIL.Image.Image) -> str:
         picture.save(stream, "PNG", optimize=True)
     else:
         kind = "jpeg"
-        picture.thumbnail((MAX_SIDE, MAX_SIDE), PIL.Image.Resampling.LANCZOS)
+        picture.thumbnail((side, side), PIL.Image.Resampling.LANCZOS)
         picture.save(stream, "JPEG", quality=JPEG_QUALITY, optimize=True)
     return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import PIL.Image
 
 from benchmarks.dataset import load_info, write_dataset
 from benchmarks.predictions import Manifest, Prediction, encode_prediction
@@ -48,6 +53,49 @@ def record(
         },
         source=Source(id=identity, file="rows.jsonl", row=1),
     )
+
+
+def volume(name: str, count: int, *, frames_with_boxes: Sequence[int] = (), label: str = "tear") -> Record:
+    """A generic record with `count` slices of 64 x 64 pixels and one target box on each of some frames."""
+    boxes = tuple(
+        Box(image=frame - 1, xyxy=(8.0, frame, 24.0, 20.0 + frame), label=label) for frame in frames_with_boxes
+    )
+    return Record(
+        id=name,
+        benchmark="generic",
+        split="test",
+        task="volume_localization",
+        group=name,
+        images=tuple(Image(path=f"{name}/{n}.png", width=64, height=64, frame=n) for n in range(1, count + 1)),
+        question="Where is it?",
+        target=Answer(text="There.", boxes=boxes),
+        source=Source(id=name, file="rows.jsonl", row=1),
+    )
+
+
+def answer_on(asked: Record, frames: Sequence[int]) -> Prediction:
+    """An answer with one box on each of some frames of a volume."""
+    boxes = tuple(Box(image=frame - 1, xyxy=(9.0, frame, 25.0, 20.0 + frame), label="tear") for frame in frames)
+    return Prediction(id=asked.id, text="There.", answer=Answer(text="There.", boxes=boxes))
+
+
+def shade(name: str, frame: int) -> int:
+    """The grey of a slice that `draw_slices` draws, 0..255; the frames of a volume differ."""
+    return (zlib.crc32(name.encode()) + 5 * frame) % 256
+
+
+def draw_slices(folder: Path, records: Sequence[Record]) -> None:
+    """The image files of volumes: each slice has one grey."""
+    for record in records:
+        for image in record.images:
+            path = folder / image.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            PIL.Image.new("L", (image.width, image.height), shade(record.id, image.frame or 0)).save(path)
+
+
+def opened(uri: str) -> PIL.Image.Image:
+    """The picture in a data URI."""
+    return PIL.Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
 
 
 def text_for(

@@ -57,7 +57,7 @@ def check_safe(page):
     allowed |= {"article", "h1", "h2", "h3", "h4", "p", "a", "b", "strong", "span", "code", "pre", "sup", "br", "ul"}
     allowed |= {"li", "dl", "dt", "dd", "div", "table", "caption", "thead", "tbody", "tr", "th", "td", "details"}
     allowed |= {"summary", "figure", "figcaption", "form", "label", "select", "option", "button", "output", "svg", "g"}
-    allowed |= {"rect", "line", "polyline", "circle", "text", "defs", "image", "use"}
+    allowed |= {"input", "rect", "line", "polyline", "circle", "text", "defs", "image", "use"}
     for tag, attrs in page.tags:
         assert tag in allowed
         assert not [name for name in attrs if name.startswith("on")]

@@ -205,7 +205,9 @@ def test_images_outside_the_root_are_not_embedded(tmp_path):
     PIL.Image.new("L", (8, 8)).save(tmp_path / "secret" / "s.png")
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "link").symlink_to(tmp_path / "secret")
-    picture = PictureStore(tmp_path / "root").get(Image(path="link/s.png", width=8, height=8), where="record r")
+    store, image = PictureStore(tmp_path / "root"), Image(path="link/s.png", width=8, height=8)
+    assert store.add([image], where="record r")
+    picture = store.get(image)
     assert picture.uri == ""
     assert "leaves the image root" in picture.problem
 
@@ -220,10 +222,16 @@ def test_pictures_are_scaled_and_budgeted(tmp_path):
     kind, large = decode(data_uri(PIL.Image.new("RGB", (256, 1024), (9, 90, 9))))
     assert (kind, large.size, large.mode) == ("jpeg", (MAX_SIDE // 4, MAX_SIDE), "RGB")
     PIL.Image.new("L", (16, 16)).save(tmp_path / "a.png")
-    store = PictureStore(tmp_path, budget=50)
-    assert not store.full
-    store.get(Image(path="a.png", width=16, height=16), where="record r")
-    assert store.full
+    PIL.Image.new("L", (16, 16)).save(tmp_path / "b.png")
+    first, second = (Image(path=name, width=16, height=16) for name in ("a.png", "b.png"))
+    size = len(data_uri(PIL.Image.new("L", (16, 16))))
+    store = PictureStore(tmp_path, budget=2 * size - 1)
+    assert not store.add([first, second], where="record r")
+    assert store.pictures == []
+    assert store.add([first, first], where="record r")
+    assert not store.add([second], where="record r")
+    assert store.add([first], where="record s")
+    assert [picture.image for picture in store.pictures] == [first]
 
 
 def row(**fields):
@@ -268,18 +276,18 @@ def test_chosen_cases_are_all_records_once_and_any_head_is_balanced(drawn):
     assert covered == buckets
 
 
-def test_volumes_show_the_slices_with_boxes_first(tmp_path):
-    images = tuple(Image(path=f"{i}.png", width=32, height=16, frame=i + 1) for i in range(20))
+def test_records_with_many_images_show_those_with_boxes_first(tmp_path):
+    images = tuple(Image(path=f"{i}.png", width=32, height=16) for i in range(20))
     target = Answer(text="x", label="yes", boxes=(Box(image=17, xyxy=(1.0, 1.0, 9.0, 9.0)),))
     base = record("s", "vqa", "yes")
-    volume = msgspec.structs.replace(base, benchmark="generic", images=images, target=target, strata={})
-    data = write_data(tmp_path / "data", [volume], benchmark="generic")
-    folder = write_run(tmp_path / "run", data, [predict(volume, "yes", "plain")], codec="plain")
+    many = msgspec.structs.replace(base, benchmark="generic", images=images, target=target, strata={})
+    data = write_data(tmp_path / "data", [many], benchmark="generic")
+    folder = write_run(tmp_path / "run", data, [predict(many, "yes", "plain")], codec="plain")
     runs = load_runs([folder])
     result = evaluate(runs, profiles=["corrected"], resamples=100)
     (card,) = build_gallery(result.systems, runs).cards
     assert len(card.views) == MAX_VIEWS
-    assert "slice 18" in [view.title for view in card.views]
+    assert "image 18" in [view.title for view in card.views]
     assert card.hidden_views == 20 - MAX_VIEWS
     assert card.region == "(none)"
     page = Page(render_report(result, runs))

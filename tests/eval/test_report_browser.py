@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 
 import PIL.Image
 import pytest
@@ -12,28 +10,27 @@ from eval.evaluate import evaluate
 from eval.report import write_report
 from eval.report_gallery import build_gallery
 from eval.run import load_runs
-from tests.eval.cases import perfect, predict, record, text_for, write_data, write_run
+from tests.eval.browser import BROWSER, browse, new_tab
+from tests.eval.cases import (
+    answer_on,
+    draw_slices,
+    opened,
+    perfect,
+    predict,
+    record,
+    shade,
+    text_for,
+    volume,
+    write_data,
+    write_run,
+)
 from tests.eval.pages import Page, check_safe
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="no Chromium found: install the package `chromium`"),
 ]
 PAYLOAD = "</pre></p><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
-
-
-def browse(folder, url, *options):
-    """The page's DOM after its scripts ran."""
-    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-    quiet += [
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-        "--disable-background-networking",
-        "--disable-component-update",
-        f"--user-data-dir={folder / 'profile'}",
-    ]
-    command = [BROWSER, *quiet, *options, "--virtual-time-budget=3000", "--dump-dom", url]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
 @pytest.fixture
@@ -152,3 +149,156 @@ def test_a_fetch_would_be_noticed(tmp_path):
     log = tmp_path / "net.json"
     browse(tmp_path, page.as_uri(), f"--log-net-log={log}")
     assert requested(json.loads(log.read_text())) == {"http://127.0.0.1:9/picture.png"}
+
+
+# Target boxes on frames 3 and 4; the first system predicts on 4 and 6, the second not at all.
+BOXED = {"target": (3, 4), "predicted": (4, 6)}
+
+
+@pytest.fixture
+def volumes(tmp_path):
+    """The address of a report of two volumes with eight frames each, as two systems answered them."""
+    records = [volume(name, 8, frames_with_boxes=BOXED["target"]) for name in ("one", "two")]
+    data = write_data(tmp_path / "data", records, benchmark="generic")
+    draw_slices(data, records)
+    good = [answer_on(r, BOXED["predicted"]) for r in records]
+    folders = [
+        write_run(tmp_path / "good", data, good, codec="plain"),
+        write_run(tmp_path / "blind", data, [answer_on(r, ()) for r in records], codec="plain"),
+    ]
+    runs = load_runs(folders)
+    write_report(evaluate(runs, profiles=["corrected"], resamples=100), runs, tmp_path / "report.html")
+    return (tmp_path / "report.html").as_uri()
+
+
+SEEN = """(() => {
+  const card = document.querySelectorAll("article")[CARD];
+  const figures = [...card.querySelectorAll("figure")].filter((figure) => figure.checkVisibility());
+  return {
+    figures: figures.length,
+    picture: document.querySelector(figures[0].querySelector("use").getAttribute("href")).getAttribute("href"),
+    target: figures[0].querySelectorAll(".target").length,
+    predicted: figures[0].querySelectorAll(".predicted").length,
+    said: card.querySelector("input").getAttribute("aria-valuetext"),
+    written: card.querySelector("output").textContent,
+    name: card.dataset.system + " " + card.querySelector(".volume").dataset.case,
+  };
+})()"""
+
+
+def frame_of(tab, card):
+    """The frame that a card shows, after checking that picture, boxes and words all agree."""
+    seen = tab.get(SEEN.replace("CARD", str(card)))
+    frame = int(seen["said"].split()[1])
+    system, record_id = seen["name"].split()
+    boxed = BOXED if system == "good" else {**BOXED, "predicted": ()}
+    assert seen["figures"] == 1
+    assert opened(seen["picture"]).getpixel((0, 0)) == shade(record_id, frame)
+    assert (seen["target"], seen["predicted"]) == tuple(int(frame in boxed[kind]) for kind in ("target", "predicted"))
+    counts = [f"{seen[kind]} {kind} box{'' if seen[kind] == 1 else 'es'}" for kind in ("target", "predicted")]
+    assert seen["said"] == seen["written"] == f"frame {frame} of 8, {counts[0]}, {counts[1]}"
+    return frame
+
+
+def card_of(tab, system, record_id):
+    found = "[...document.querySelectorAll('article')].findIndex((card) => "
+    return tab.get(f"{found} card.dataset.system === '{system}' && card.querySelector('[data-case={record_id}]'))")
+
+
+def part(card, selector):
+    return f"document.querySelectorAll('article')[{card}].querySelector('{selector}')"
+
+
+def test_slider_shows_every_frame_with_its_boxes(tmp_path, volumes):
+    with new_tab(tmp_path) as tab:
+        tab.go(volumes)
+        card = card_of(tab, "good", "one")
+        assert frame_of(tab, card) == 3
+        tab.click(part(card, "input"), across=0.999)
+        assert frame_of(tab, card) == 8
+        tab.click(part(card, "input"), across=0.001)
+        assert frame_of(tab, card) == 1
+        tab.press("ArrowLeft")
+        found = [frame_of(tab, card)]
+        for _ in range(8):
+            tab.press("ArrowRight")
+            found.append(frame_of(tab, card))
+        assert found == [1, 2, 3, 4, 5, 6, 7, 8, 8]
+        tab.press("Home")
+        assert frame_of(tab, card) == 1
+
+
+def test_wheel_scrolls_the_page_and_leaves_the_slider(tmp_path, volumes):
+    with new_tab(tmp_path) as tab:
+        tab.go(volumes)
+        card = card_of(tab, "good", "one")
+        tab.click(part(card, "input"), across=0.001)
+        before = tab.get("scrollY")
+        tab.mouse("mouseWheel", part(card, "input"), deltaX=0, deltaY=-200)
+        assert tab.get("new Promise((done) => setTimeout(() => done(scrollY), 500))") < before
+        assert frame_of(tab, card) == 1
+
+
+def test_buttons_step_and_jump_to_frames_with_boxes(tmp_path, volumes):
+    with new_tab(tmp_path) as tab:
+        tab.go(volumes)
+        card = card_of(tab, "good", "one")
+
+        def push(way):
+            tab.click(part(card, f"[data-go={way}]"))
+            return frame_of(tab, card)
+
+        assert [push("box-on") for _ in range(4)] == [4, 6, 3, 4]
+        assert [push("box-back") for _ in range(3)] == [3, 6, 4]
+        assert [push("on"), push("on"), push("box-back"), push("on"), push("box-on")] == [5, 6, 4, 5, 6]
+        assert [push("on"), push("on"), push("on"), push("back")] == [7, 8, 8, 7]
+        tab.press("Tab")  # from "previous frame" to the slider
+        tab.press("Tab")
+        tab.press("Enter")
+        assert frame_of(tab, card) == 8
+
+
+def test_cards_of_a_record_move_together_if_wanted(tmp_path, volumes):
+    with new_tab(tmp_path) as tab:
+        tab.go(volumes + "#system=")
+        good, blind, other = card_of(tab, "good", "one"), card_of(tab, "blind", "one"), card_of(tab, "good", "two")
+        tab.click(part(good, "[data-go=back]"))
+        assert [frame_of(tab, card) for card in (good, blind, other)] == [2, 2, 3]
+        tab.click("document.getElementById('move-together')")
+        tab.click(part(blind, "[data-go=box-on]"))
+        tab.click(part(blind, "[data-go=box-on]"))
+        assert [frame_of(tab, card) for card in (good, blind, other)] == [2, 4, 3]
+
+
+def test_filters_leave_the_frame(tmp_path, volumes):
+    with new_tab(tmp_path) as tab:
+        tab.go(volumes)
+        card = card_of(tab, "good", "one")
+        tab.click(part(card, "[data-go=on]"))
+        tab.get("location.hash = '#system=blind'")
+        assert tab.get(f"new Promise((d) => setTimeout(() => d(document.querySelectorAll('article')[{card}].hidden)))")
+        assert frame_of(tab, card_of(tab, "blind", "one")) == 4
+        tab.get("location.hash = '#system=good'")
+        assert tab.get("new Promise((d) => setTimeout(() => d(document.getElementById('shown').value)))") == (
+            "2 shown of 4"
+        )
+        assert frame_of(tab, card) == 4
+
+
+VISIBLE = """[...document.querySelectorAll("article")].map((card) => [
+  card.dataset.system, [...card.querySelectorAll("figure")].filter((f) => f.checkVisibility()).map((f) => f.dataset.place),
+  [...card.querySelectorAll(".frames")].filter((f) => f.checkVisibility()).length])"""
+
+
+def test_without_script_and_on_paper_all_frames_with_boxes_are_there(tmp_path, volumes):
+    everything = [["blind", ["2", "3"], 0]] * 2 + [["good", ["2", "3", "5"], 0]] * 2
+    with new_tab(tmp_path) as tab:
+        tab.call("Emulation.setScriptExecutionDisabled", value=True)
+        tab.go(volumes)
+        tab.call("Emulation.setScriptExecutionDisabled", value=False)
+        assert sorted(tab.get(VISIBLE)) == everything
+        tab.go(volumes + "?again#system=")
+        tab.click(part(0, "[data-go=on]"))
+        assert sorted(tab.get(VISIBLE)) != everything
+        tab.call("Emulation.setEmulatedMedia", media="print")
+        assert sorted(tab.get(VISIBLE)) == everything
