@@ -6,18 +6,19 @@ STAMP  := $(VENV)/.installed
 
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo demo-paligemma demo-base demo-base-paligemma demo-scan minority test test-slow check install clean help
+.PHONY: demo demo-paligemma demo-mri demo-base demo-base-paligemma demo-base-mri demo-scan minority test test-slow check install clean help
 
 help:
 	@echo "make demo       synthetic bone scans: release -> training -> predictions -> report (about 5 minutes)"
 	@echo "make demo-paligemma  the same with PaliGemma: one canvas, location tokens (about 5 minutes)"
+	@echo "make demo-mri   synthetic MRI volumes: HDF5 -> slices -> training -> predictions -> tables, report (about 5 minutes)"
 	@echo "make demo-scan  the demo's model on a real bone scan (after make demo)"
 	@echo "make test       the tests that every change must pass (under 10 minutes)"
 	@echo "make test-slow  long tests: kill -9, three demo seeds, Chromium, the wheel"
 	@echo "make install    the virtual environment alone (the others call it)"
 	@echo "make check      ruff, ruff format, mypy"
 	@echo "make minority   one abnormal answer in ten: the papers' training and ours, three seeds (about 45 minutes)"
-	@echo "make demo-base  trains the demo's base weights again (about 15 minutes); so does make demo-base-paligemma"
+	@echo "make demo-base  trains the demo's base weights again (about 15 minutes); so do demo-base-paligemma, demo-base-mri"
 
 # torch first and with pip: other resolvers fetch gigabytes (README, Install).
 $(STAMP): pyproject.toml constraints.txt
@@ -54,12 +55,17 @@ define run_arm
 	$(BIN)/python -m benchmarks phantom $(1)/release --preset demo seed=$$((2 + $(SEED)))
 	$(BIN)/python -m benchmarks prepare scintiground $(1)/release --out $(1)/data
 	$(TWO) train $(2) data.dataset=$(1)/data train.seed=$(SEED) --out $(1)/lora
-	$(ask) $(1)/lora --name "$(4) tuned" --out $(1)/predictions/tuned & first=$$!; \
+	$(call six,$(1),$(2),$(3),$(4),lora,_corrected)
+endef
+
+# The six prediction folders: $(1) to $(4) as above, $(5) run in the folder, $(6) which of the controls without a model.
+define six
+	$(ask) $(1)/$(5) --name "$(4) tuned" --out $(1)/predictions/tuned & first=$$!; \
 	$(ask) $(3) --recipe $(2) --name "$(4) base" --out $(1)/predictions/base && wait $$first
-	$(ask) $(1)/lora --control blank_image --out $(1)/predictions/blank_image & first=$$!; \
-	$(ask) $(1)/lora --control shuffled_image --out $(1)/predictions/shuffled_image && wait $$first
-	$(ask) --control majority_corrected --out $(1)/predictions/majority & first=$$!; \
-	$(ask) --control prompt_only_corrected --out $(1)/predictions/prompt_only && wait $$first
+	$(ask) $(1)/$(5) --control blank_image --out $(1)/predictions/blank_image & first=$$!; \
+	$(ask) $(1)/$(5) --control shuffled_image --out $(1)/predictions/shuffled_image && wait $$first
+	$(ask) --control majority$(6) --out $(1)/predictions/majority & first=$$!; \
+	$(ask) --control prompt_only$(6) --out $(1)/predictions/prompt_only && wait $$first
 endef
 
 demo: $(STAMP)
@@ -83,6 +89,27 @@ demo-paligemma: $(STAMP)
 	@echo "report:     $(ARM)/report.html  (with the first arm beside it if \`make demo\` ran before)"
 	@echo "next:       $(BIN)/python -m benchmarks show $(ARM)/data ID --canvas demo/paligemma_lora --predictions $(ARM)/predictions/tuned"
 
+# MRI volumes, full fine-tuning: HDF5, annotation tables and official questions as the real sources have them.
+MRI := runs/demo-mri
+
+# Slices and records of the sources in $(1).
+define prepare_mri
+	$(BIN)/python -m benchmarks prepare sgmri $(1)/sources/release --volumes $(1)/sources/hdf5 \
+	  --annotations $(1)/sources/annotations --out $(1)/data
+endef
+
+demo-mri: $(STAMP)
+	rm -rf $(MRI)
+	$(BIN)/python -m benchmarks phantom-mri $(MRI)/sources --preset demo_mri seed=$$((2 + $(SEED)))
+	$(call prepare_mri,$(MRI))
+	$(TWO) train demo/mri data.dataset=$(MRI)/data train.seed=$(SEED) --out $(MRI)/run
+	$(call six,$(MRI),demo/mri,models/demo_base_mri,Qwen3-VL,run,)
+	$(BIN)/python -m eval $(addprefix $(MRI)/predictions/,tuned $(OPPONENTS)) \
+	  --json $(MRI)/result.json --html $(MRI)/report.html > $(MRI)/scores.txt
+	$(BIN)/python -m recipes.demo $(MRI)/result.json
+	@echo "all scores: $(MRI)/scores.txt"
+	@echo "report:     $(MRI)/report.html  (open it in a browser: volumes have a slice slider)"
+
 # Trains the committed bases again: other phantoms than the demo's (recipes/demo/base.yaml, paligemma_base.yaml).
 BASE := runs/demo-base
 
@@ -100,6 +127,21 @@ define train_base
 	$(BIN)/python -m infer $(3) --data $(BASE)/data --split test --name base --out $(BASE)/predictions
 	$(BIN)/python -m eval $(BASE)/predictions
 endef
+
+MRI_BASE := runs/demo-base-mri
+
+demo-base-mri: $(STAMP)
+	rm -rf $(MRI_BASE)
+	$(BIN)/python -m benchmarks phantom-mri $(MRI_BASE)/sources --preset demo_base_mri
+	$(call prepare_mri,$(MRI_BASE))
+	$(BIN)/python -m benchmarks phantom-mri $(MRI_BASE)/demo/sources --preset demo_mri
+	$(call prepare_mri,$(MRI_BASE)/demo)
+	$(BIN)/python -m models tiny $(MRI_BASE)/tiny --texts $(MRI_BASE)/data $(MRI_BASE)/demo/data --hidden 96 --layers 3
+	$(TWO) train demo/mri_base --out $(MRI_BASE)/run
+	$(BIN)/python -m models export $(MRI_BASE)/run/model models/demo_base_mri --dtype bfloat16
+	cp $(MRI_BASE)/run/manifest.json models/demo_base_mri/training.json
+	$(BIN)/python -m infer models/demo_base_mri --data $(MRI_BASE)/data --split test --name base --out $(MRI_BASE)/predictions
+	$(BIN)/python -m eval $(MRI_BASE)/predictions
 
 demo-base: $(STAMP)
 	$(call train_base,tiny,demo/base,models/demo_base)

@@ -52,25 +52,29 @@ def _tiny(arguments: argparse.Namespace) -> None:
         "vision_hidden": arguments.hidden,
         "vision_layers": arguments.layers,
     }
-    texts = _texts(arguments.texts)
+    from benchmarks.dataset import load_info
+
+    benchmark = load_info(arguments.texts[0]).benchmark
+    texts = _texts(arguments.texts, _CODECS.get(benchmark, "plain"))
     if arguments.family == "paligemma":
         from models.tiny_paligemma import TinyPaliGemmaSize, build_tiny_paligemma
 
         size = TinyPaliGemmaSize(generation=arguments.generation, side=arguments.side, patch=arguments.patch, **widths)
         build_tiny_paligemma(arguments.out, texts, size, seed=arguments.seed)
         return
-    from models.tiny import TinySize, build_tiny_qwen3_vl
+    from models.tiny import PIECES, SGMRI_PIECES, TinySize, build_tiny_qwen3_vl
 
-    build_tiny_qwen3_vl(arguments.out, texts, TinySize(**widths), seed=arguments.seed)
+    pieces = SGMRI_PIECES if benchmark == "sgmri" else PIECES
+    build_tiny_qwen3_vl(arguments.out, texts, TinySize(**widths), seed=arguments.seed, pieces=pieces)
 
 
-def _texts(datasets: list[Path]) -> Iterator[str]:
+def _texts(datasets: list[Path], codec_name: str) -> Iterator[str]:
     """Prompts and answers of the training splits, every third record (the forms repeat)."""
-    from benchmarks.dataset import load_info, read_records
+    from benchmarks.dataset import read_records
     from collators.codecs.registry import get_codec
 
+    codec = get_codec(codec_name)
     for dataset in datasets:
-        codec = get_codec(_CODECS.get(load_info(dataset).benchmark, "plain"))
         for number, record in enumerate(read_records(dataset, "train")):
             if number % 3 == 0:
                 yield f"{record.task}: {record.question}"

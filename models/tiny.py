@@ -2,8 +2,8 @@
 
 `build_tiny_qwen3_vl` writes a complete checkpoint folder (weights, config, tokenizer, chat template,
 image processor) that `AutoProcessor` and `AutoModelForImageTextToText` load without a network. The
-tokenizer is trained on the texts it is given: digits stay single tokens and the fixed parts of the
-ScintiGround JSON become one token each, so that answers are short.
+tokenizer is trained on the texts it is given: digits stay single tokens and the fixed parts of a
+benchmark's answers become one token each, so that answers are short.
 """
 
 from __future__ import annotations
@@ -45,6 +45,12 @@ PIECES = (
     r'|","(?:region|class)":"'
     r'|","boxes":\[\{"view":"|"view":"|","bbox":\[|\]\},\{|\]\}\]\}|"\}'
     r"|\d| ?[A-Za-z_]+|[^A-Za-z_\d]"
+)
+# The same for SGMRI-VQA: keys with whatever stands between them, the ends of objects, boxes in words, option letters.
+SGMRI_PIECES = (
+    r'(?:["\[\]{},]*"(?:answer|bboxes|frame|label|bbox|reasoning)":)+["\[]*|"?\]?\}?\]?\}$'
+    r"|\]</bbx>(?:; Frame |, <bbx>\[)?|: <bbx>\[|<bbx>\[|Frame |\n[A-D]\) "
+    r"|\d| ?[A-Za-z]+|[^A-Za-z\d]"
 )
 
 
@@ -100,13 +106,13 @@ def train_bpe(texts: Iterable[str], vocabulary: int, special: Sequence[str], pie
     return tokenizer
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerBase:
+def train_tokenizer(texts: Iterable[str], vocabulary: int, pieces: str = PIECES) -> PreTrainedTokenizerBase:
     """A byte-level BPE tokenizer with Qwen's special tokens."""
     from transformers import PreTrainedTokenizerFast
 
     roles = ["system\n", "user\n", "assistant\n"] * 20
     return PreTrainedTokenizerFast(
-        tokenizer_object=train_bpe([*texts, *roles], vocabulary, SPECIAL, PIECES),
+        tokenizer_object=train_bpe([*texts, *roles], vocabulary, SPECIAL, pieces),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         additional_special_tokens=[token for token in SPECIAL if token not in ("<|im_end|>", "<|endoftext|>")],
@@ -116,7 +122,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
     )
 
 
-def build_tiny_qwen3_vl(folder: Path, texts: Iterable[str], size: TinySize, *, seed: int) -> None:
+def build_tiny_qwen3_vl(folder: Path, texts: Iterable[str], size: TinySize, *, seed: int, pieces: str = PIECES) -> None:
     """Writes a tiny Qwen3-VL of random weights with its processor to `folder`.
 
     Args:
@@ -124,12 +130,13 @@ def build_tiny_qwen3_vl(folder: Path, texts: Iterable[str], size: TinySize, *, s
         texts: Texts to train the tokenizer on.
         size: Shape of the model.
         seed: Seed of the weights.
+        pieces: Regular expression of what the tokenizer never merges.
     """
     from transformers import GenerationConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
     from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
     from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
 
-    tokenizer = train_tokenizer(texts, size.vocabulary)
+    tokenizer = train_tokenizer(texts, size.vocabulary, pieces)
     ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL}
     pixels = {
         "image_mean": [size.pixel_mean] * 3,

@@ -44,7 +44,7 @@ def main() -> int:
 
 def plan(name: str, overrides: list[str], recipe: Recipe) -> list[str]:
     """The commands of a run, in order."""
-    reader = _reader(name)
+    reader = _reader(name, recipe)
     extra = "".join(f" {shlex.quote(override)}" for override in overrides)
     run = f"runs/{recipe.name}"
     predictions = f"runs/predictions/{recipe.name}"
@@ -66,12 +66,14 @@ def plan(name: str, overrides: list[str], recipe: Recipe) -> list[str]:
     ]
 
 
-def _reader(name: str) -> str:
+def _reader(name: str, recipe: Recipe) -> str:
     """The reader of a recipe's data: for a shipped one its folder names the benchmark, other data are generic."""
     folder = find_recipe(name).resolve().parent
     if folder.parent != ROOT.resolve():
         return "generic"
-    return "scintiground" if folder.name in ("demo", "minority") else folder.name
+    if folder.name in ("demo", "minority"):
+        return "sgmri" if recipe.codec.startswith("sgmri") else "scintiground"
+    return folder.name
 
 
 def _headline(name: str) -> str:

@@ -11,37 +11,47 @@ from pathlib import Path
 import pytest
 
 from recipes.demo.__main__ import CLAIMS, claims, table
+from recipes.errors import UserError
 
 ROOT = Path(__file__).parent.parent
 
 
-def result(difference: float, low: float) -> dict[str, object]:
-    metrics = [{"task": task, "metric": metric, "value": 0.8, "low": 0.7, "high": 0.9} for task, metric, _ in CLAIMS]
+def result(difference: float, low: float, benchmark: str = "scintiground") -> dict[str, object]:
+    claimed = CLAIMS.get(benchmark, ())
+    metrics = [{"task": c.task, "metric": c.metric, "value": 0.8, "low": 0.7, "high": 0.9} for c in claimed]
     comparisons = [
         {
             "first": "tuned",
             "second": "base",
-            "task": task,
-            "metric": metric,
+            "task": claim.task,
+            "metric": claim.metric,
             "difference": difference,
             "low": low,
             "high": 0.9,
         }
-        for task, metric, _ in CLAIMS
+        for claim in claimed
     ]
-    return {"systems": [{"name": "tuned", "metrics": metrics}], "comparisons": comparisons}
+    systems = [{"name": "tuned", "metrics": metrics}]
+    return {"dataset": {"benchmark": benchmark}, "systems": systems, "comparisons": comparisons}
 
 
-def test_table_has_a_row_per_system():
-    lines = table(result(0.5, 0.4))
+@pytest.mark.parametrize(("benchmark", "cell"), [("scintiground", "0.800 [0.700, 0.900]"), ("sgmri", "0.800")])
+def test_table_has_a_row_per_system(benchmark, cell):
+    lines = table(result(0.5, 0.4, benchmark))
     assert lines[-1].startswith("tuned")
-    assert lines[-1].count("0.800 [0.700, 0.900]") == len(CLAIMS)
+    assert lines[-1].count(cell) == len(CLAIMS[benchmark])
 
 
+def test_a_benchmark_without_a_demo_is_refused():
+    with pytest.raises(UserError, match="no demo claims anything of generic"):
+        claims(result(0.5, 0.4, "generic"))
+
+
+@pytest.mark.parametrize("benchmark", CLAIMS)
 @pytest.mark.parametrize(("difference", "low", "shown"), [(0.5, 0.1, True), (0.5, -0.01, False), (0.05, 0.01, False)])
-def test_a_claim_needs_margin_and_interval(difference, low, shown):
-    lines = claims(result(difference, low))
-    assert len(lines) == len(CLAIMS)
+def test_a_claim_needs_margin_and_interval(benchmark, difference, low, shown):
+    lines = claims(result(difference, low, benchmark))
+    assert len(lines) == len(CLAIMS[benchmark])
     assert all(line.startswith("shown" if shown else "NOT SHOWN") for line in lines)
 
 

@@ -21,6 +21,7 @@ from eval.threshold_match import match_validation
 from tests.eval.cases import write_run
 from tests.eval.pages import Page, check_safe
 from tests.eval.probability_cases import SYSTEM, answers, make_records, write_folders
+from tests.eval.test_probability_metrics import slow
 
 
 @pytest.fixture
@@ -115,8 +116,6 @@ def test_curves_by_hand():
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=2, max_size=40))
 def test_area_under_the_drawn_curves_is_the_metric(drawn):
-    from tests.eval.test_probability_metrics import slow
-
     p, positive = [x / 20 for x, _ in drawn], [y for _, y in drawn]
     found = make(list(zip(p, positive, strict=True)))
     for chart in found:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.provenance import weights_hash
-from models.tiny import SPECIAL, TinySize, build_tiny_qwen3_vl
+from models.tiny import SGMRI_PIECES, SPECIAL, TinySize, build_tiny_qwen3_vl, train_tokenizer
 
 TEXTS = ["vqa: Is the left knee hot?", '{"task":"vqa","answer":"It is.","class":"yes"}'] * 3
 SMALL = TinySize(hidden=32, layers=1, vision_hidden=32, vision_layers=1, vocabulary=400)
@@ -61,3 +61,18 @@ def test_digits_are_single_tokens_and_the_fixed_parts_of_an_answer_one_each(tiny
     assert pieces[0] == '{"task":"grounding","region":"'
     assert pieces[-1] == "]}]}"
     assert '","boxes":[{"view":"' in pieces
+
+
+def test_the_fixed_parts_of_a_volume_answer_are_one_token_each():
+    text = (
+        '{"answer":"Frame 2: <bbx>[8,15,6,6]</bbx>; Frame 10: <bbx>[7,16,7,5]</bbx>","bboxes":[{"frame":2,"label":'
+        '"Mass","bbox":[8,15,6,6]},{"frame":10,"label":"Mass","bbox":[7,16,7,5]}]}'
+    )
+    tokenizer = train_tokenizer([text, '{"answer":"A, C"}', "Which?\nA) Mass\nB) Edema"] * 5, 700, SGMRI_PIECES)
+    pieces = [tokenizer.decode([i]) for i in tokenizer(text, add_special_tokens=False)["input_ids"]]
+    assert "".join(pieces) == text
+    for part in ('{"answer":"', "Frame ", ": <bbx>[", "]</bbx>; Frame ", '","bboxes":[{"frame":', ',"label":"', "]}]}"):
+        assert part in pieces
+    assert all(len(piece) == 1 for piece in pieces if any(character.isdigit() for character in piece))
+    options = tokenizer("Which?\nA) Mass\nB) Edema", add_special_tokens=False)["input_ids"]
+    assert [tokenizer.decode([i]) for i in options][2:] == ["\nA) ", "Mass", "\nB) ", "Edema"]

@@ -210,9 +210,10 @@ def lines_of_plan(*words: str) -> list[str]:
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_shipped_recipe_has_its_reader_however_it_is_named(name):
-    """Phantoms are written in the form of ScintiGround."""
+    """Phantoms are written in the form of ScintiGround, those of volumes in the form of SGMRI-VQA."""
     benchmark = name.split("/")[0]
-    reader = "scintiground" if benchmark in ("demo", "minority") else benchmark
+    phantom = "sgmri" if name.startswith("demo/mri") else "scintiground"
+    reader = phantom if benchmark in ("demo", "minority") else benchmark
     for spelling in (name, f"{name}.yaml", str(ROOT / f"{name}.yaml"), f"recipes/{name}.yaml"):
         assert plan(spelling, [], load_recipe(spelling))[0].startswith(f"python -m benchmarks prepare {reader} ")
 
