@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 
@@ -43,27 +44,50 @@ def main() -> int:
 
 
 def plan(name: str, overrides: list[str], recipe: Recipe) -> list[str]:
-    """The commands of a run, in order."""
+    """The commands of a run, in order; preparation and launch as the recipe's header says, if it does."""
     reader = _reader(name, recipe)
     extra = "".join(f" {shlex.quote(override)}" for override in overrides)
     run = f"runs/{recipe.name}"
     predictions = f"runs/predictions/{recipe.name}"
     data = recipe.data.dataset
-    model = recipe.model.checkpoint
-    priors = PRIORS_OF.get(reader, ())
-    return [
+    priors = [
+        f"python -m infer --control {each} --data {data} --out {predictions}-{each}"
+        for each in PRIORS_OF.get(reader, ())
+    ]
+    said = [re.sub(r"(--out|--data) data/\S+", rf"\1 {data}", line) for line in _said(name)]
+    prepare = next(
+        (line for line in said if "benchmarks prepare" in line),
         f"python -m benchmarks prepare {reader} RELEASE --out {data}",
+    )
+    score = f"python -m eval {predictions} {predictions}-* --html"
+    untrained = next((line for line in said if f"--recipe {name}" in line), None)
+    launch = next((line for line in said if f"-m train {name}" in line), None)
+    if untrained is not None and launch is None:
+        # A recipe for prediction only.
+        asked = f"{untrained}{extra} --out {predictions}"
+        return [prepare, f"python -m benchmarks validate {data}", asked, *priors, f"{score} {predictions}/report.html"]
+    launch = launch or f"accelerate launch --config_file recipes/accelerate/gpu1.yaml -m train {name}"
+    return [
+        prepare,
         f"python -m benchmarks validate {data}",
-        f"accelerate launch --config_file recipes/accelerate/gpu1.yaml -m train {name}{extra}",
+        f"{launch}{extra}",
         f"python -m infer {run} --data {data} --split test --out {predictions}",
-        f"python -m infer {model} --recipe {name}{extra} --data {data} --out {predictions}-base   # before tuning",
-        *(f"python -m infer --control {each} --data {data} --out {predictions}-{each}" for each in priors),
+        f"python -m infer {recipe.model.checkpoint} --recipe {name}{extra} --data {data} "
+        f"--out {predictions}-base   # before tuning",
+        *priors,
         *(
             f"python -m infer {run} --control {each} --data {data} --out {predictions}-{each}"
             for each in IMAGE_CONTROLS
         ),
-        f"python -m eval {predictions} {predictions}-* --html {run}/report.html",
+        f"{score} {run}/report.html",
     ]
+
+
+def _said(name: str) -> list[str]:
+    """The commands in a recipe's header: its indented lines, continued ones joined."""
+    lines = [line.removeprefix("#").rstrip() for line in _header(name).splitlines()]
+    text = "\n".join(line.strip() for line in lines if line.startswith("   "))
+    return text.replace("\\\n", "").splitlines()
 
 
 def _reader(name: str, recipe: Recipe) -> str:

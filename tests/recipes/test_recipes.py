@@ -247,3 +247,19 @@ def test_planned_words_are_words_the_commands_know():
     for line in lines_of_plan("demo/lora", "decoding.batch_size=4"):
         if line.startswith("python -m infer"):
             _parser().parse_intermixed_args(shlex.split(line, comments=True)[3:])
+
+
+def test_plan_launches_and_prepares_as_the_recipes_header_says():
+    lines = lines_of_plan("sgmri/qwen3_vl_8b_full", "data.dataset=mine", "train.epochs=1")
+    assert lines[0].endswith("--out mine --set knee_slice_offset=1 validation_share=0.05")
+    assert lines[2] == (
+        "accelerate launch --config_file recipes/accelerate/gpu8.yaml --use_deepspeed --deepspeed_config_file "
+        "recipes/deepspeed/zero3.json -m train sgmri/qwen3_vl_8b_full data.dataset=mine train.epochs=1"
+    )
+
+
+def test_plan_of_a_recipe_for_prediction_trains_nothing():
+    lines = lines_of_plan("sgmri/qwen3_vl_8b_zero_shot")
+    assert not any("-m train" in line for line in lines)
+    assert sum("--recipe sgmri/qwen3_vl_8b_zero_shot" in line for line in lines) == 1
+    assert lines[-1].startswith("python -m eval runs/predictions/sgmri_qwen3_vl_8b_zero_shot ")
