@@ -92,6 +92,10 @@ def get_published(benchmark: str) -> PublishedScorer | None:
         from eval.published_scintiground import ScintiGroundPublished
 
         return ScintiGroundPublished()
+    if benchmark == "sgmri":
+        from eval.published_sgmri import SgmriPublished
+
+        return SgmriPublished()
     return None
 
 
