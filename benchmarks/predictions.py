@@ -30,7 +30,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     Attributes:
         id: The record's id.
-        text: The model's text, untouched; `None` where the sample failed (`error` says why).
+        text: The model's text, untouched; `None` where the sample failed (`error` says why), but for rows of others whose
+            files hold a text beside the failure.
         answer: The decoded answer, boxes in native pixels.
         invalid: Why the text could not be decoded (then `answer` is absent).
         finish: `stop`, or `length` where the limit on new tokens ended the text.

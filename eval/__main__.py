@@ -122,6 +122,7 @@ def _score(options: argparse.Namespace) -> int:
 
     from benchmarks.dataset import write_atomic
     from eval.evaluate import Profile, evaluate
+    from eval.published import get_published
     from eval.run import load_runs
     from eval.schema import encode_result
     from eval.table import render
@@ -132,7 +133,7 @@ def _score(options: argparse.Namespace) -> int:
         pairs = [(_name(first, runs), _name(second, runs)) for first, second in options.compare]
     both: tuple[Profile, ...] = ("published", "corrected")
     profiles = both if options.profile == "both" else (options.profile,)
-    if runs[0].info.benchmark != "scintiground" and "corrected" not in profiles:
+    if get_published(runs[0].info.benchmark) is None and "corrected" not in profiles:
         raise UserError(
             f"the benchmark {runs[0].info.benchmark!r} has no published scorer here",
             where=str(runs[0].data),

@@ -11,13 +11,11 @@ import msgspec
 
 from benchmarks.schema import Record
 from collators.codecs.registry import codec_of_run
-from collators.codecs.scintiground_official import official_row
 from eval.measure import Sample, compare, make_sample, measure, measure_strata
 from eval.notes import notes
 from eval.probability import Pair, attach_probabilities, class_pairs, summarise
 from eval.probability_metrics import compare_probabilities, measure_probabilities
-from eval.published import score_published
-from eval.published_rows import OFFICIAL_TEST_COUNTS, published_rows
+from eval.published import PublishedScorer, get_published
 from eval.run import LoadedRun
 from eval.schema import ClassCount, Comparison, DatasetSummary, EvalResult, ManifestSummary, System
 from eval.schema_scores import RowError
@@ -54,38 +52,39 @@ def evaluate(
         marks: Name of a run -> record id -> what a judge and BERTScore said of the answer.
 
     Raises:
-        DataError: A record that the benchmark's scorer does not allow, or label scores that are no log
+        DataError: A record that a scorer of the benchmark does not allow, or label scores that are no log
             probabilities of the task's classes.
     """
     from tqdm import tqdm
 
     records, info = runs[0].records, runs[0].info
-    official = info.benchmark == "scintiground"
+    published = get_published(info.benchmark)
+    profiles = [profile for profile in profiles if published is not None or profile == "corrected"]
+    marks = marks or {}
     scorer = get_scorer(info.benchmark)
     labels = {task: scorer.labels(task, records) for task in dict.fromkeys(record.task for record in records)}
     corrected = None
     if "corrected" in profiles:
         sample = make_sample(records, labels, scorer.accuracy, resamples=resamples, seed=seed)
-        corrected = _Corrected(scorer, sample, class_pairs(scorer, labels), validation or {}, marks or {})
-    official_rows = [official_row(record) for record in records] if official and "published" in profiles else None
-    letters = _encoder_marks(runs)
+        corrected = _Corrected(scorer, sample, class_pairs(scorer, labels), validation or {}, marks)
     systems = []
-    for run, mark in tqdm(list(zip(runs, letters, strict=True)), desc="scoring", unit="system", disable=None):
-        system = _describe(run, mark)
-        if official_rows is not None:
-            system = msgspec.structs.replace(system, published=score_published(run, official_rows))
+    labelled = list(zip(runs, _encoder_marks(runs), strict=True))
+    for run, encoder in tqdm(labelled, desc="scoring", unit="system", disable=None):
+        system = _describe(run, encoder)
+        if published is not None and "published" in profiles:
+            system = msgspec.structs.replace(system, published=published.score(run, marks.get(run.name, {})))
         systems.append(system if corrected is None else corrected.score(system, run))
-    dataset = _summarise(runs[0], scorer, labels)
+    dataset = _summarise(runs[0], scorer, labels, published)
     return EvalResult(
         dataset=dataset,
-        profiles=[profile for profile in profiles if official or profile == "corrected"],
+        profiles=list(profiles),
         resamples=resamples,
         seed=seed,
         faults=list(scorer.faults) if "corrected" in profiles else [],
-        published_rows=published_rows() if official else [],
+        published_rows=published.rows() if published is not None else [],
         systems=systems,
         comparisons=[] if corrected is None else corrected.compare(systems, pairs),
-        notes=notes(runs, dataset, systems, validation or {}),
+        notes=notes(runs, dataset, systems, validation or {}, marks),
     )
 
 
@@ -164,8 +163,9 @@ def _letters(number: int) -> str:
     return (_letters(head - 1) if head else "") + chr(ord("a") + last)
 
 
-def _summarise(run: LoadedRun, scorer: Scorer, labels: Mapping[str, tuple[str, ...]]) -> DatasetSummary:
-    counts = run.info.counts.get(run.manifest.split, {})
+def _summarise(
+    run: LoadedRun, scorer: Scorer, labels: Mapping[str, tuple[str, ...]], published: PublishedScorer | None
+) -> DatasetSummary:
     return DatasetSummary(
         name=run.info.name,
         benchmark=run.info.benchmark,
@@ -175,10 +175,7 @@ def _summarise(run: LoadedRun, scorer: Scorer, labels: Mapping[str, tuple[str, .
         n_records=len(run.records),
         n_groups=len({record.group for record in run.records}),
         tasks=[_class_count(task, run.records, scorer, found) for task, found in labels.items()],
-        official_split=run.info.benchmark == "scintiground"
-        and run.manifest.split == "test"
-        and run.manifest.limit is None
-        and counts == dict(OFFICIAL_TEST_COUNTS),
+        official_split=published is not None and published.is_official(run),
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from eval.probability import unused_scores
+from eval.published import failed_records, get_published
 from eval.run import LoadedRun
 from eval.schema import DatasetSummary, System
 from eval.schema_probability import Probability
+from eval.sgmri.marks import TextMarks
 
 # What the rows of SGMRI-VQA count beside their scores -> what it means, after the number.
 _COUNTED = {
@@ -30,12 +32,13 @@ def notes(
     dataset: DatasetSummary,
     systems: Sequence[System],
     validation: Mapping[str, LoadedRun],
+    marks: Mapping[str, Mapping[str, TextMarks]],
 ) -> list[str]:
     """All warnings, alarms first; `systems` are the scored `runs`, in the same order."""
     return [
         *_incomplete(dataset, systems),
         *_comparability(systems),
-        *_benchmark(dataset),
+        *_benchmark(runs, dataset, systems, marks),
         *_counted(systems),
         *_label_scores(runs, dataset, systems),
         *_thresholds(dataset, systems, validation),
@@ -49,8 +52,8 @@ def _incomplete(dataset: DatasetSummary, systems: Sequence[System]) -> Iterator[
         if system.errors:
             yield (
                 f"INCOMPLETE: {len(system.errors)} of {dataset.n_records} records of {system.name} failed on our side "
-                f"(first: {system.errors[0].id}: {system.errors[0].error}); corrected scores leave them out, "
-                "the published scorer reads them as empty texts"
+                f"(first: {system.errors[0].id}: {system.errors[0].error}); "
+                f"{failed_records(dataset.benchmark)}"
             )
 
 
@@ -69,14 +72,19 @@ def _comparability(systems: Sequence[System]) -> Iterator[str]:
             )
 
 
-def _benchmark(dataset: DatasetSummary) -> Iterator[str]:
-    if dataset.benchmark == "scintiground":
-        yield (
-            "repeat decodings of one published adapter (other batch size or device) differed by up to .025: "
-            "read smaller differences as noise"
-        )
-        if not dataset.official_split:
-            yield "the published rows are for the official test split: other data than scored here"
+def _benchmark(
+    runs: Sequence[LoadedRun],
+    dataset: DatasetSummary,
+    systems: Sequence[System],
+    marks: Mapping[str, Mapping[str, TextMarks]],
+) -> Iterator[str]:
+    published = get_published(dataset.benchmark)
+    if published is None:
+        return
+    scored = [run for run, system in zip(runs, systems, strict=True) if system.published is not None]
+    yield from published.notes(scored, marks)
+    if not dataset.official_split:
+        yield "the published rows are for the official test split: other data than scored here"
 
 
 def _counted(systems: Sequence[System]) -> Iterator[str]:

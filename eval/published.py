@@ -1,78 +1,106 @@
-"""The published profile of a run: the benchmark's own scorer on official rows and texts."""
+"""What a benchmark's own scorer and its paper say, how that is laid out, and which benchmark has it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from collators.codecs.scintiground_official import official_row, official_texts
 from eval.run import LoadedRun
-from eval.schema import PublishedReport, Stop
-from eval.scintiground.bootstrap import intervals, patients_of, replicates
-from eval.scintiground.parse import audit_issues
-from eval.scintiground.report import report
-from eval.scintiground.scoring import ScoredRow, score_row
-from eval.scintiground.strata import audit, strata, threshold_sweep
-
-# What malformed outputs make the published scorer raise.
-STOPS = (TypeError, ValueError, OverflowError, RecursionError)
-OfficialRow = dict[str, Any]
+from eval.schema import PublishedReport, PublishedRow
+from eval.sgmri.marks import TextMarks
 
 
-def score_published(run: LoadedRun, rows: Sequence[OfficialRow]) -> PublishedReport:
-    """Runs the published scorer; an exception of it becomes `stops`, with the record that causes it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a published table.
 
-    Args:
-        run: The run.
-        rows: Its records as official rows, in the same order.
+    Attributes:
+        name: Its number's name in the report's part and in the published rows.
+        head: What stands above it.
+        help: One line on what it means.
     """
-    texts = official_texts(run.records, run.predictions, run.manifest.codec)
-    audited, audit_stops = _audit(rows, texts)
-    scored = []
-    for row in rows:
-        try:
-            scored.append(score_row(row, texts[row["task_id"]]))
-        except STOPS as error:
-            return PublishedReport(audit=audited, stops=_stop(error, row), audit_stops=audit_stops)
-    return PublishedReport(
-        report=report(scored),
-        threshold_sweep=threshold_sweep(scored),
-        audit=audited,
-        strata=strata(scored),
-        bootstrap=_bootstrap(scored),
-        audit_stops=audit_stops,
-    )
+
+    name: str
+    head: str
+    help: str
 
 
-def selection_score(run: LoadedRun) -> float | None:
-    """The published selection score; `None` if one of its terms is not defined, or where the scorer would stop."""
-    texts = official_texts(run.records, run.predictions, run.manifest.codec)
-    try:
-        scored = [score_row(row, texts[row["task_id"]]) for row in map(official_row, run.records)]
-    except STOPS:
-        return None
-    score: float | None = report(scored)["model_selection_score"]
-    return score
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTable:
+    """How a table of the published profile is laid out.
+
+    Attributes:
+        title: Its caption.
+        part: Key of its numbers in `PublishedReport.report`, and `task` of its rows in `EvalResult.published_rows`.
+        columns: As in the paper, in percent with two decimals. Empty: the usual columns of tasks with classes and
+            boxes, as fractions, which terminal and page have in an order of their own.
+        note: What a reader must know of the columns.
+    """
+
+    title: str
+    part: str
+    columns: tuple[Column, ...] = ()
+    note: str = ""
 
 
-def _audit(rows: Sequence[OfficialRow], texts: dict[str, str]) -> tuple[dict[str, Any] | None, Stop | None]:
-    """The audit, or where it stops; it stops on other outputs than the report does."""
-    try:
-        return audit(rows, texts), None
-    except STOPS as stopped:
-        for row in rows:
-            try:
-                audit_issues(texts[row["task_id"]], row)
-            except STOPS as error:
-                return None, _stop(error, row)
-        raise AssertionError("the audit stops on the set but on none of its rows") from stopped
+class PublishedScorer(Protocol):
+    """The published profile of a benchmark."""
+
+    @property
+    def failed(self) -> str:
+        """What the published scorer makes of records that failed on our side, as a clause."""
+        ...
+
+    def tables(self, tasks: Sequence[str]) -> list[PublishedTable]:
+        """The tables that a dataset with these tasks fills."""
+        ...
+
+    def rows(self) -> list[PublishedRow]:
+        """The paper's rows, not run here."""
+        ...
+
+    def is_official(self, run: LoadedRun) -> bool:
+        """Whether a run answers the whole of the official test split, told by its counts."""
+        ...
+
+    def notes(self, runs: Sequence[LoadedRun], marks: Mapping[str, Mapping[str, TextMarks]]) -> list[str]:
+        """What a reader must know to compare with the paper.
+
+        Args:
+            runs: The runs that were scored by the published scorer.
+            marks: Name of a run -> record id -> what judge and BERTScore said.
+        """
+        ...
+
+    def score(self, run: LoadedRun, marks: Mapping[str, TextMarks]) -> PublishedReport:
+        """Runs the published scorer; an exception of it becomes `stops`.
+
+        Args:
+            run: The run.
+            marks: Record id -> what judge and BERTScore said, where a benchmark asks them.
+
+        Raises:
+            DataError: A record that has no official form.
+        """
+        ...
 
 
-def _stop(error: Exception, row: OfficialRow) -> Stop:
-    return Stop(exception=type(error).__name__, id=row["task_id"])
+def get_published(benchmark: str) -> PublishedScorer | None:
+    """The published profile of a benchmark; `None` if it has none here."""
+    if benchmark == "scintiground":
+        from eval.published_scintiground import ScintiGroundPublished
+
+        return ScintiGroundPublished()
+    if benchmark == "sgmri":
+        from eval.published_sgmri import SgmriPublished
+
+        return SgmriPublished()
+    return None
 
 
-def _bootstrap(scored: Sequence[ScoredRow]) -> dict[str, Any] | None:
-    if len({row.row["patient_id"] for row in scored}) < 2:
-        return None
-    return intervals(replicates(scored), patients=len(patients_of(scored)))
+def failed_records(benchmark: str) -> str:
+    """What becomes of records that failed on our side, as a sentence without its capital and full stop."""
+    published = get_published(benchmark)
+    failed = "the published scorer reads them as empty texts" if published is None else published.failed
+    return f"corrected scores leave them out, {failed}"

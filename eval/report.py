@@ -21,7 +21,8 @@ from markupsafe import Markup
 from benchmarks.dataset import write_atomic
 from benchmarks.predictions import Manifest
 from eval import report_curves, report_details, report_figures, report_probability, report_tables
-from eval.report_format import interval, metric_help, metric_label, number, p_value, signed, visible
+from eval.published import failed_records
+from eval.report_format import interval, metric_help, metric_label, number, p_value, percent, signed, visible
 from eval.report_gallery import build_gallery
 from eval.report_history import History, find_history, read_history
 from eval.run import LoadedRun
@@ -81,6 +82,7 @@ def render_report(result: EvalResult, systems: Sequence[LoadedRun]) -> str:
         figure=report_figures,
         square=report_curves,
         details=report_details,
+        failed=failed_records(result.dataset.benchmark),
         style=Markup(_asset("report.css") + _asset("viewer.css")),
         script=Markup(script),
         script_hash=digest,
@@ -100,7 +102,9 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, signed=signed, p_value=p_value, label=metric_label, help=metric_help)
+    environment.filters.update(
+        number=number, percent=percent, signed=signed, p_value=p_value, label=metric_label, help=metric_help
+    )
     environment.globals.update(interval=interval)
     return environment
 

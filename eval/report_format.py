@@ -108,6 +108,11 @@ def number(value: float | None) -> str:
     return sign + digits.removeprefix("0")
 
 
+def percent(value: float | None) -> str:
+    """In percent, two decimals: `64.30`; `n.d.` if not defined."""
+    return NOT_DEFINED if value is None else f"{100 * value:.2f}"
+
+
 def signed(value: float | None) -> str:
     """As `number`, with a plus sign on positive values."""
     text = number(value)

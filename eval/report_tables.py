@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eval.published import Column, PublishedTable, get_published
 from eval.schema import EvalResult, PublishedRow, System
 from eval.schema_scores import Metric
 
@@ -89,23 +90,36 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Systems by metrics, for one task and profile."""
+    """Systems by metrics, for one profile and a task, or a table of the paper.
 
-    task: str
+    Attributes:
+        title: The task, or the table's own name.
+        profile: `corrected` or `published`.
+        columns: Metric names.
+        rows: One per system.
+        heads: Head and help of each column of a table of the paper, whose numbers are in percent; else empty.
+        note: What a reader must know of the columns.
+    """
+
+    title: str
     profile: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    heads: tuple[Column, ...] = ()
+    note: str = ""
 
 
 def headline_tables(result: EvalResult) -> list[Table]:
-    """The comparison tables: per task, the corrected profile and then the published one."""
+    """The comparison tables: per task, the corrected profile and then the published one; last, tables of several tasks."""
+    tasks = [count.task for count in result.dataset.tasks]
+    published = get_published(result.dataset.benchmark) if "published" in result.profiles else None
+    layouts = published.tables(tasks) if published is not None else []
     tables = []
-    for task in (count.task for count in result.dataset.tasks):
+    for task in tasks:
         if "corrected" in result.profiles:
             tables.append(_corrected(result, task))
-        if "published" in result.profiles:
-            tables.append(_published(result, task))
-    return tables
+        tables += [_published(result, layout) for layout in layouts if layout.part == task]
+    return tables + [_published(result, layout) for layout in layouts if layout.part not in tasks]
 
 
 def _corrected(result: EvalResult, task: str) -> Table:
@@ -126,7 +140,7 @@ def _corrected(result: EvalResult, task: str) -> Table:
                 errors=_errors(system, task),
             )
         )
-    return Table(task=task, profile="corrected", columns=columns, rows=_mark_best(columns, rows))
+    return Table(title=task, profile="corrected", columns=columns, rows=_mark_best(columns, rows))
 
 
 def _errors(system: System, task: str) -> int:
@@ -142,29 +156,38 @@ def _metric_cell(metric: Metric | None, resamples: int) -> Cell | None:
     return Cell(value=metric.value, low=metric.low, high=metric.high, note=note)
 
 
-def _published(result: EvalResult, task: str) -> Table:
-    rows = [_published_system(system, task) for system in result.systems]
-    paper = [_paper_row(row) for row in result.published_rows if row.task == task]
-    columns = tuple(PUBLISHED_COLUMNS)
+def _published(result: EvalResult, layout: PublishedTable) -> Table:
+    names = {column.name: (column.name,) for column in layout.columns} or PUBLISHED_COLUMNS
+    rows = [_published_system(system, layout, names) for system in result.systems]
+    paper = [_paper_row(row, names) for row in result.published_rows if row.task == layout.part]
+    columns = tuple(names)
     used = [i for i in range(len(columns)) if any(row.cells and row.cells[i] is not None for row in [*rows, *paper])]
     kept = tuple(columns[i] for i in used)
-    marked = _mark_best(kept, [_only(row, used) for row in rows])
-    return Table(task=task, profile="published", columns=kept, rows=(*marked, *(_only(row, used) for row in paper)))
+    marked = _mark_best(kept, [_only(row, used) for row in rows], decimals=4 if layout.columns else 3)
+    return Table(
+        title=layout.title,
+        profile="published",
+        columns=kept,
+        rows=(*marked, *(_only(row, used) for row in paper)),
+        heads=tuple(column for column in layout.columns if column.name in kept),
+        note=layout.note,
+    )
 
 
-def _published_system(system: System, task: str) -> Row:
+def _published_system(system: System, layout: PublishedTable, names: Mapping[str, tuple[str, ...]]) -> Row:
     report, kind = system.published, "control" if system.control else "system"
-    if report is None or report.report is None:
-        stop = report.stops if report else None
+    if report is None or report.report is None or layout.part not in report.report:
+        stop = next((stop for stop in report.stops if stop.part in (None, layout.part)), None) if report else None
         note = f"the published scorer stops with {stop.exception} at {stop.id}" if stop else "not scored"
         return Row(name=system.name, kind=kind, mark=system.encoder_mark, note=note)
-    block: Mapping[str, Any] = report.report.get(task, {})
+    block: Mapping[str, Any] = report.report[layout.part]
     bounds = (report.bootstrap or {}).get("metrics", {})
     cells = []
-    for names in PUBLISHED_COLUMNS.values():
-        name = next((name for name in names if name in block), None)
-        cells.append(None if name is None else published_cell(block[name], bounds.get(f"{task}.{name}", {})))
-    rows, valid = block.get("rows", 0), block.get("valid_output_rows", 0)
+    for keys in names.values():
+        name = next((name for name in keys if name in block), None)
+        cells.append(None if name is None else published_cell(block[name], bounds.get(f"{layout.part}.{name}", {})))
+    # The paper's tables rest on several counts, and their scorer knows no invalid output.
+    rows = block["total_samples" if layout.columns else "rows"]
     return Row(
         name=system.name,
         kind=kind,
@@ -172,7 +195,7 @@ def _published_system(system: System, task: str) -> Row:
         cells=tuple(cells),
         records=rows,
         groups=None,
-        invalid=rows - valid,
+        invalid=None if layout.columns else rows - block["valid_output_rows"],
     )
 
 
@@ -181,10 +204,10 @@ def published_cell(value: float | None, bounds: Mapping[str, Any]) -> Cell:
     return Cell(value=value, low=bounds.get("lower_95"), high=bounds.get("upper_95"))
 
 
-def _paper_row(row: PublishedRow) -> Row:
+def _paper_row(row: PublishedRow, names: Mapping[str, tuple[str, ...]]) -> Row:
     cells = []
-    for names in PUBLISHED_COLUMNS.values():
-        value = next((row.values[name] for name in names if name in row.values), None)
+    for keys in names.values():
+        value = next((row.values[name] for name in keys if name in row.values), None)
         cells.append(None if value is None else Cell(value=value))
     return Row(name=row.system, kind="published", note=row.note, cells=tuple(cells))
 
@@ -193,12 +216,12 @@ def _only(row: Row, used: Sequence[int]) -> Row:
     return replace(row, cells=tuple(row.cells[i] for i in used) if row.cells else ())
 
 
-def _mark_best(columns: Sequence[str], rows: Sequence[Row]) -> tuple[Row, ...]:
+def _mark_best(columns: Sequence[str], rows: Sequence[Row], *, decimals: int = 3) -> tuple[Row, ...]:
     """Marks the highest value of each column, as printed, among the rows that were run here."""
     marked = [list(row.cells) for row in rows]
     for place, name in enumerate(columns):
         values = {
-            number: round(cell.value, 3)
+            number: round(cell.value, decimals)
             for number, cells in enumerate(marked)
             if cells and (cell := cells[place]) is not None and cell.value is not None
         }

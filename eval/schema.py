@@ -7,11 +7,12 @@ or change their meaning:
   `probabilities` and `thresholds` of a system, and the metrics `auroc`, `average_precision`, `brier`
   and `ece`, which cover the records with label scores. Brier score and calibration error are better
   if lower.
-* 3 adds `values` and `counts` of a row, and the metrics of SGMRI-VQA, which are means of `values`.
+* 3 adds SGMRI-VQA: `values` and `counts` of a row, and metrics that are means of `values`; `stops` of a published
+  report is a list, since the benchmark's two levels are evaluated one by one, and a stop names its `part`.
 
 Conventions throughout:
 
-* rates, IoUs and scores are fractions in [0, 1], never percentages, and are not rounded;
+* rates, IoUs and scores are fractions in [0, 1], never percentages, and are not rounded but in the published profile;
 * `null` is "not defined" (a rate over nothing, a class that does not occur), never zero;
 * `low` and `high` bound the central 95 % of the bootstrap distribution over groups (patients), and are
   `null` where the records belong to one group only;
@@ -59,8 +60,9 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         system: Model as the paper names it.
-        task: Task name.
-        values: Metric name of the published profile -> value as printed (three decimals).
+        task: Task name; `image` or `volume` in SGMRI-VQA, whose Tables 3 and 4 have all tasks of a level in one row.
+        values: Metric name of the published profile -> value as printed (three decimals; SGMRI-VQA: `detection/a_score`
+            and `average`, of which percentages with two decimals are printed).
         kind: `published`, or `inferred` where the value follows from published counts.
         note: What a reader must know to compare it.
     """
@@ -121,22 +123,31 @@ class ManifestSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the published scorer stops with an exception."""
+    """Where the published scorer stops with an exception.
+
+    Attributes:
+        exception: Its type.
+        id: The first record that causes it.
+        part: The part of the report that is lost, `image` or `volume`; `None` if it is the whole.
+    """
 
     exception: str
     id: str
+    part: str | None = None
 
 
 class PublishedReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the benchmark's own scorer gives, faults included; its own key names.
 
     Attributes:
-        report: Rates per task, rounded to six places as published; `None` if the scorer stopped.
+        report: Rates per task, rounded to six places as published; `None` if the scorer stopped. SGMRI-VQA: `image` and
+            `volume` hold the row of Table 3 and of Table 4 with the evaluation's `total_samples`, `aggregates` and
+            `breakdowns`; each task of the records holds its own means and counts. A level with a stop is absent.
         threshold_sweep: Pooled IoU sweep.
         audit: Counts of issues per output.
         strata: Reports by view scope, region level and region.
         bootstrap: Patient intervals as published; `None` with fewer than two patients.
-        stops: The exception that stops the report, and the first record that causes it.
+        stops: The exceptions that stop the report, at most one a part, each with the first record that causes it.
         audit_stops: The same for the audit, which stops in other cases.
     """
 
@@ -145,7 +156,7 @@ class PublishedReport(msgspec.Struct, frozen=True, kw_only=True):
     audit: dict[str, Any] | None = None
     strata: dict[str, Any] | None = None
     bootstrap: dict[str, Any] | None = None
-    stops: Stop | None = None
+    stops: list[Stop] = []
     audit_stops: Stop | None = None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from eval.evaluate import Profile, evaluate
 from eval.metrics import HEADLINE
-from eval.published import selection_score
+from eval.published_scintiground import selection_score
 from eval.run import LoadedRun
 from eval.schema_scores import Metric
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eval.published import PublishedTable, get_published
 from eval.schema import ClassCount, Comparison, EvalResult, System
 from eval.schema_scores import Metric
-from eval.table_format import NAMES, NOT_DEFINED, aligned, metric_cell, number, signed, system_label
+from eval.table_format import NAMES, NOT_DEFINED, aligned, metric_cell, number, percent, signed, system_label
 from eval.table_probability import probability_tables, threshold_tables
 
 # More columns than this do not fit a terminal; a benchmark of many classes has them in the JSON.
@@ -53,7 +54,7 @@ def _header(result: EvalResult) -> list[str]:
         f"dataset {data.content_hash[:12]}"
     ]
     lines += [f"  {_describe_task(task)}" for task in data.tasks]
-    if "published" not in result.profiles and data.benchmark != "scintiground":
+    if get_published(data.benchmark) is None:
         lines.append(f"  published: the benchmark {data.benchmark} has no published scorer")
     return lines
 
@@ -67,30 +68,41 @@ def _describe_task(task: ClassCount) -> str:
 
 def _published(result: EvalResult) -> list[str]:
     lines = ["", "PUBLISHED profile: what the benchmark's own scorer gives"]
-    lines += [
-        f"  {system.name}: published: stops with {stop.exception} at {stop.id}"
-        for system in result.systems
-        if system.published is not None and (stop := system.published.stops) is not None
-    ]
-    tasks = [task.task for task in result.dataset.tasks]
-    for task in tasks:
-        rows = [
-            [system_label(system), *_published_cells(system.published.report.get(task, {}))]
-            for system in result.systems
-            if system.published is not None and system.published.report is not None
-        ]
-        other = "" if result.dataset.official_split else ", other data"
-        rows += [
-            [f"{row.system} [{row.kind}, not run here{other}]", *_published_cells(row.values)]
-            for row in result.published_rows
-            if row.task == task
-        ]
-        columns = [*_PUBLISHED_CLASS, *_PUBLISHED_BOX]
-        lines += ["", *aligned([task, *(NAMES.get(name, name) for name in columns)], rows)]
+    for system in result.systems:
+        for stop in system.published.stops if system.published is not None else []:
+            part = f" ({stop.part} level)" if stop.part else ""
+            lines.append(f"  {system.name}: published: stops with {stop.exception} at {stop.id}{part}")
+    published = get_published(result.dataset.benchmark)
+    assert published is not None, "the profile is there only if the benchmark has a published scorer"
+    for table in published.tables([task.task for task in result.dataset.tasks]):
+        lines += ["", *_published_table(result, table)]
     return lines
 
 
-def _published_cells(block: Mapping[str, Any]) -> list[str]:
+def _published_table(result: EvalResult, table: PublishedTable) -> list[str]:
+    rows = [
+        [system_label(system), *_published_cells(system.published.report[table.part], table)]
+        for system in result.systems
+        if system.published is not None
+        and system.published.report is not None
+        and table.part in system.published.report
+    ]
+    other = "" if result.dataset.official_split else ", other data"
+    rows += [
+        [f"{row.system} [{row.kind}, not run here{other}]", *_published_cells(row.values, table)]
+        for row in result.published_rows
+        if row.task == table.part
+    ]
+    if table.columns:
+        lines = aligned([table.title, *(column.head for column in table.columns)], rows)
+        return [*lines, f"  {table.note}"]
+    columns = [*_PUBLISHED_CLASS, *_PUBLISHED_BOX]
+    return aligned([table.title, *(NAMES.get(name, name) for name in columns)], rows)
+
+
+def _published_cells(block: Mapping[str, Any], table: PublishedTable) -> list[str]:
+    if table.columns:
+        return [percent(block[column.name]) for column in table.columns]
     cells = []
     for name in (*_PUBLISHED_CLASS, *_PUBLISHED_BOX):
         keys = (name, "strict_grounding_accuracy", "strict_grounded_accuracy") if name == "strict" else (name,)

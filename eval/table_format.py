@@ -69,6 +69,11 @@ def number(value: float | None) -> str:
     return NOT_DEFINED if value is None else f"{value:.3f}"
 
 
+def percent(value: float | None) -> str:
+    """In percent, two decimals."""
+    return NOT_DEFINED if value is None else f"{100 * value:.2f}"
+
+
 def signed(value: float | None) -> str:
     """Three decimals with a sign."""
     return NOT_DEFINED if value is None else f"{value:+.3f}"

@@ -6,8 +6,8 @@ interrupted run. Several runs are predicted one after the other, each to a folde
 
   python -m infer RUN_OR_MODEL --image A.png --image B.png --question "..."   one question, boxes drawn
   python -m infer --control majority --data DATASET                           a control without a model
-  python -m infer export PREDICTIONS --out FILE                               official submission file
-  python -m infer import FILE --data DATASET --name NAME --out PREDICTIONS    predictions made by others
+  python -m infer export PREDICTIONS --out PLACE                              official submission files
+  python -m infer import PLACE --data DATASET --name NAME --out PREDICTIONS   predictions made by others
 """
 
 from __future__ import annotations
@@ -221,41 +221,53 @@ def _guessed_frames(recipe: Recipe, count: int) -> list[int]:
 
 
 def _export(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m infer export", description="Writes the official submission file.")
+    parser = argparse.ArgumentParser(
+        prog="python -m infer export", description="Writes predictions in the benchmark's official form."
+    )
     parser.add_argument("predictions", type=Path)
     parser.add_argument("--data", type=Path, help="dataset (default: the manifest's)")
-    parser.add_argument("--out", type=Path, required=True, help="file to write")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="file (ScintiGround) or folder (SGMRI-VQA: a file per level) to write"
+    )
     arguments = parser.parse_args(words)
 
     from benchmarks.predictions import read_manifest
-    from infer.exchange import export_scintiground
+    from infer.exchange import export_predictions
 
     data = arguments.data or Path(read_manifest(arguments.predictions).dataset)
-    count = export_scintiground(arguments.predictions, data, arguments.out)
-    print(f"{count:,} predictions: {arguments.out}")
+    count, files = export_predictions(arguments.predictions, data, arguments.out)
+    print(f"{count:,} predictions: {', '.join(map(str, files))}")
     print("next: score the file with the benchmark's own program, or `python -m eval` on the folder")
     return 0
 
 
 def _import(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m infer import", description="Reads predictions made by others.")
-    parser.add_argument("file", type=Path, help='lines {"task_id": ..., "prediction": ...}')
+    parser.add_argument(
+        "source",
+        type=Path,
+        metavar="PLACE",
+        help='lines {"task_id": ..., "prediction": ...} (ScintiGround); an inference file of a level, or a folder with '
+        "those of one model (SGMRI-VQA)",
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--split", default="test", choices=("train", "val", "test"))
     parser.add_argument("--name", required=True, help="name in tables")
     parser.add_argument(
-        "--codec", default="scintiground_json", help="how the texts are read (default: scintiground_json)"
+        "--codec", help="how the texts are read (default: scintiground_json or sgmri_text, as the dataset has it)"
     )
     parser.add_argument("--out", type=Path, required=True, help="prediction folder to write")
     a = parser.parse_args(words)
-    if not a.file.is_file():
-        raise UserError(f"{a.file} does not exist", fix="check the path")
+    if not a.source.exists():
+        raise UserError(f"{a.source} does not exist", fix="check the path")
 
-    from infer.exchange import import_scintiground
+    from infer.exchange import import_predictions
 
-    folder = import_scintiground(a.file, a.data, a.split, a.out, name=a.name, codec=a.codec)
-    print(f"predictions: {folder}")
-    print(f"next: python -m eval {folder}")
+    done = import_predictions(a.source, a.data, a.split, a.out, name=a.name, codec=a.codec)
+    for note in done.notes:
+        print(f"note: {note}")
+    print(f"predictions: {done.folder}")
+    print(f"next: python -m eval {done.folder}")
     return 0
 
 

@@ -10,9 +10,9 @@ import pytest
 from benchmarks.predictions import Prediction
 from eval.__main__ import main
 from eval.evaluate import evaluate
-from eval.published_rows import published_rows
 from eval.run import load_runs
 from eval.schema import EvalResult, encode_result, read_result
+from eval.scintiground.published_rows import published_rows
 from recipes.errors import UserError
 from tests.eval.cases import perfect, predict, record, text_for, write_data, write_run
 

@@ -114,7 +114,7 @@ def test_failed_rows_and_partial_runs_are_alarms(tmp_path, data, records, runs):
 
 
 def test_comparison_marks_the_best_system_but_no_published_row(runs):
-    tables = {(t.task, t.profile): t for t in headline_tables(evaluate(runs, resamples=100))}
+    tables = {(t.title, t.profile): t for t in headline_tables(evaluate(runs, resamples=100))}
     assert len(tables) == 6
     table = tables["grounding", "corrected"]
     good, poor = table.rows

@@ -19,7 +19,7 @@ from benchmarks.predictions import (
 )
 from collators.codecs.registry import get_codec
 from infer.engines.base import Generated
-from infer.exchange import export_scintiground, import_scintiground
+from infer.exchange import export_predictions, import_predictions
 from infer.predict import to_row
 from recipes.errors import UserError
 from tests.collators.samples import plain_record
@@ -67,7 +67,8 @@ def targets(records, codec="scintiground_json"):
 
 
 def back(tmp_path, data, codec="scintiground_json"):
-    return import_scintiground(tmp_path / "out.jsonl", data, "test", tmp_path / "back", name="x", codec=codec)
+    out = import_predictions(tmp_path / "out.jsonl", data, "test", tmp_path / "back", name="x", codec=codec)
+    return out.folder
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -78,7 +79,7 @@ def test_any_text_comes_back_as_it_went_out(tmp_path_factory, phantom_data, reco
         answers[number] = data.draw(texts)
     folder = tmp_path_factory.mktemp("exchange")
     rows = write_folder(folder / "run", phantom_data, records, answers)
-    assert export_scintiground(folder / "run", phantom_data, folder / "out.jsonl") == len(records)
+    assert export_predictions(folder / "run", phantom_data, folder / "out.jsonl")[0] == len(records)
     again = read_predictions(back(folder, phantom_data))
     assert [(row.id, row.text, row.answer, row.invalid) for row in again] == [
         (row.id, row.text, row.answer, row.invalid) for row in rows
@@ -87,7 +88,7 @@ def test_any_text_comes_back_as_it_went_out(tmp_path_factory, phantom_data, reco
 
 def test_the_official_file_is_one_line_a_record_in_dataset_order(tmp_path, phantom_data, records):
     write_folder(tmp_path / "run", phantom_data, records, targets(records))
-    export_scintiground(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
+    export_predictions(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     expected = [{"task_id": r.id, "prediction": text} for r, text in zip(records, targets(records), strict=True)]
     assert lines == expected
@@ -96,7 +97,7 @@ def test_the_official_file_is_one_line_a_record_in_dataset_order(tmp_path, phant
 @pytest.mark.parametrize("codec", ["scintiground_old_json", "scintiground_class_first"])
 def test_another_codecs_answers_are_written_in_the_official_form(tmp_path, phantom_data, records, codec):
     write_folder(tmp_path / "run", phantom_data, records, targets(records, codec), codec)
-    export_scintiground(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
+    export_predictions(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["prediction"] for line in lines] == targets(records)
 
@@ -105,18 +106,18 @@ def test_a_failed_row_goes_out_empty(tmp_path, phantom_data, records):
     rows = write_folder(tmp_path / "run", phantom_data, records, targets(records))
     rows[3] = msgspec.structs.replace(rows[3], text=None, answer=None, error="gone")
     (tmp_path / "run" / PREDICTIONS).write_bytes(b"".join(encode_prediction(row) + b"\n" for row in rows))
-    export_scintiground(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
+    export_predictions(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
     assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[3])["prediction"] == ""
 
 
 def test_only_the_asked_records_of_a_limited_run_are_written(tmp_path, phantom_data, records):
     write_folder(tmp_path / "run", phantom_data, records[:5], targets(records[:5]), limit=5)
-    assert export_scintiground(tmp_path / "run", phantom_data, tmp_path / "out.jsonl") == 5
+    assert export_predictions(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")[0] == 5
 
 
 def test_an_import_says_what_it_is(tmp_path, phantom_data, records):
     write_folder(tmp_path / "run", phantom_data, records, targets(records))
-    export_scintiground(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
+    export_predictions(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
     manifest = read_manifest(back(tmp_path, phantom_data))
     assert (manifest.name, manifest.engine, manifest.codec, manifest.records) == (
         "x",
@@ -133,17 +134,17 @@ def test_an_import_says_what_it_is(tmp_path, phantom_data, records):
 def test_export_refuses_another_dataset_another_benchmark_and_missing_rows(tmp_path, phantom_data, records):
     rows = write_folder(tmp_path / "run", phantom_data, records, targets(records), dataset_hash="other")
     with pytest.raises(DataError, match="is not the one these predictions were made from"):
-        export_scintiground(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
+        export_predictions(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
     write_folder(tmp_path / "run", phantom_data, records, targets(records))
     (tmp_path / "run" / PREDICTIONS).write_bytes(b"".join(encode_prediction(row) + b"\n" for row in rows[2:]))
     with pytest.raises(DataError, match=f"2 rows are missing, first {rows[0].id}"):
-        export_scintiground(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
+        export_predictions(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
     generic = tmp_path / "generic"
     only = [plain_record("?", name="q")]
     write_dataset(generic, only, name="g", benchmark="generic", reader="generic@1", image_root=tmp_path, sources={})
     write_folder(tmp_path / "other", generic, only, ["yes"], codec="plain")
     with pytest.raises(DataError, match="benchmark 'generic' has no official submission form"):
-        export_scintiground(tmp_path / "other", generic, tmp_path / "out.jsonl")
+        export_predictions(tmp_path / "other", generic, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
 
 
@@ -197,7 +198,7 @@ def test_import_refuses(tmp_path, phantom_data, records, change, message, where)
 
 def test_import_refuses_a_used_folder_and_an_unknown_codec(tmp_path, phantom_data, records):
     write_folder(tmp_path / "run", phantom_data, records, targets(records))
-    export_scintiground(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
+    export_predictions(tmp_path / "run", phantom_data, tmp_path / "out.jsonl")
     with pytest.raises(UserError, match="unknown codec 'jsn'"):
         back(tmp_path, phantom_data, codec="jsn")
     back(tmp_path, phantom_data)
