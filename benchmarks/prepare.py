@@ -8,12 +8,10 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.dataset import DatasetInfo, write_dataset
-from benchmarks.errors import DataError
+from benchmarks.errors import SHOWN_FAULTS, DataError, fault_list
 from benchmarks.registry import Entry, find
 from benchmarks.schema import Record
 from benchmarks.validate import check_images, check_records, source_of
-
-SHOWN_FAULTS = 20
 
 
 def prepare(
@@ -84,15 +82,6 @@ def prepare(
             fix="check space and permissions, then run the same command again",
         ) from error
     return info, findings.warnings
-
-
-def fault_list(faults: Sequence[DataError], limit: int | None = None) -> str:
-    """Writes faults one below the other, at most `limit` of them, and says how many there are."""
-    shown = [str(fault) for fault in faults[:limit]]
-    if len(shown) < len(faults):
-        shown.append(f"... and {len(faults) - len(shown)} more")
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return "\n".join([*shown, count])
 
 
 def _refuse(faults: Sequence[DataError], release: Path) -> None:
