@@ -1,4 +1,4 @@
-"""Command line: `python -m benchmarks ls|prepare|validate|show|stats|dicom|phantom`.
+"""Command line: `python -m benchmarks ls|prepare|validate|show|stats|dicom|slices|phantom`.
 
 python -m benchmarks ls
 python -m benchmarks prepare scintiground RELEASE --out data/scintiground --image-root BS80K
@@ -6,7 +6,10 @@ python -m benchmarks prepare generic questions.csv --out data/mine
 python -m benchmarks validate data/mine
 python -m benchmarks show data/mine ID
 python -m benchmarks stats data/mine
+python -m benchmarks stats fastmri_plus Annotations
 python -m benchmarks dicom scan.dcm --out scan --id P001 --view ANT
+python -m benchmarks slices fastmri FASTMRI --annotations Annotations --out sgmri
+python -m benchmarks slices volume brain.nii.gz --id P001 --out slices
 python -m benchmarks phantom release --preset full
 """
 
@@ -19,12 +22,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks import fastmri_plus_stats, slices_command
 from benchmarks.dicom import WINDOWS
 from benchmarks.dicom_rows import convert
-from benchmarks.errors import DataError
+from benchmarks.errors import DataError, fault_list
 from benchmarks.phantom_presets import configure
 from benchmarks.phantom_release import write_release
-from benchmarks.prepare import fault_list, prepare
+from benchmarks.prepare import prepare
 from benchmarks.registry import TABLE
 from benchmarks.schema import SPLITS
 from benchmarks.show import describe, draw, draw_canvas, find_prediction, find_record, read_plan
@@ -32,12 +36,16 @@ from benchmarks.stats import report
 from benchmarks.validate import validate_dataset
 from recipes.errors import run_command
 
+TABLES = "fastmri_plus"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status (1 if `validate` finds faults)."""
     parser = _parser()
     # argparse does not find positional arguments that follow an option.
     arguments, rest = parser.parse_known_args(argv)
+    if arguments.command is _stats and arguments.tables not in (None, TABLES):
+        rest = [str(arguments.dataset), *rest]
     if rest and not (arguments.command is _phantom and all("=" in item and item[0] != "-" for item in rest)):
         parser.error(f"unknown arguments: {' '.join(rest)}")
     arguments.settings = [*getattr(arguments, "settings", []), *rest]
@@ -110,6 +118,11 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _stats(arguments: argparse.Namespace) -> int:
+    if arguments.tables is not None:
+        print("\n".join(fastmri_plus_stats.report(arguments.dataset)))
+        print(f"tables: {arguments.dataset}")
+        print(f"next: python -m benchmarks slices fastmri VOLUMES --annotations {arguments.dataset} --out FOLDER")
+        return 0
     print("\n".join(report(arguments.dataset)))
     print(f"dataset: {arguments.dataset}")
     print(f"next: python -m recipes plan RECIPE data.dataset={arguments.dataset}")
@@ -140,6 +153,12 @@ def _dicom(arguments: argparse.Namespace) -> int:
     print(f"next: python -m benchmarks prepare generic {converted.rows} --out DATASET")
     print("      add --benchmark scintiground if the questions are of its kind: its rules and its scorer then apply")
     return 0
+
+
+def _slices(arguments: argparse.Namespace) -> int:
+    status, lines = arguments.slices(arguments)
+    print("\n".join(lines))
+    return int(status)
 
 
 def _phantom(arguments: argparse.Namespace) -> int:
@@ -180,8 +199,10 @@ def _parser() -> argparse.ArgumentParser:
         help="draw the one picture that the recipe's model sees, where it sees one; changes as in canvas.resize=pad",
     )
     sub = add("stats", _stats, "count records by split, task, label and view scope, beside published counts")
-    sub.add_argument("dataset", type=Path)
+    sub.add_argument("tables", nargs="?", metavar=TABLES, help="count the fastMRI+ tables in the folder instead")
+    sub.add_argument("dataset", type=Path, metavar="DATASET")
     _add_dicom(add("dicom", _dicom, "turn DICOM files into PNG images and a file of questions"))
+    slices_command.add_parsers(add("slices", _slices, "turn volumes into PNG slices: fastMRI's, or your own"))
     sub = add("phantom", _phantom, "write a synthetic release in the official ScintiGround form")
     sub.add_argument("out", type=Path)
     sub.add_argument("--preset", default="full", metavar="NAME", help="named sizes (default: full)")
