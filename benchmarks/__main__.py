@@ -1,13 +1,16 @@
-"""Command line: `python -m benchmarks ls|prepare|validate|show|stats|dicom|phantom|phantom-mri`.
+"""Command line: `python -m benchmarks ls|prepare|validate|show|stats|dicom|slices|phantom|phantom-mri`.
 
 python -m benchmarks ls
 python -m benchmarks prepare scintiground RELEASE --out data/scintiground --image-root BS80K
-python -m benchmarks prepare sgmri RELEASE --out data/sgmri --set validation_share=0.05
+python -m benchmarks prepare sgmri RELEASE --volumes FASTMRI --annotations FASTMRI_PLUS --out data/sgmri
 python -m benchmarks prepare generic questions.csv --out data/mine
 python -m benchmarks validate data/mine
 python -m benchmarks show data/mine ID
 python -m benchmarks stats data/mine
+python -m benchmarks stats fastmri_plus Annotations
 python -m benchmarks dicom scan.dcm --out scan --id P001 --view ANT
+python -m benchmarks slices fastmri FASTMRI --annotations Annotations --out sgmri
+python -m benchmarks slices volume brain.nii.gz --id P001 --out slices
 python -m benchmarks phantom release --preset full
 python -m benchmarks phantom-mri sources --preset full
 """
@@ -21,14 +24,16 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks import fastmri_plus_stats, slices_command
 from benchmarks.dicom import WINDOWS
 from benchmarks.dicom_rows import convert
-from benchmarks.errors import DataError
+from benchmarks.errors import DataError, fault_list
 from benchmarks.phantom_mri_presets import configure as configure_mri
 from benchmarks.phantom_mri_release import write_sources
 from benchmarks.phantom_presets import configure
 from benchmarks.phantom_release import write_release
-from benchmarks.prepare import DROPPED, fault_list, prepare
+from benchmarks.prepare import DROPPED, prepare
+from benchmarks.prepare_volumes import slice_first
 from benchmarks.registry import TABLE
 from benchmarks.schema import SPLITS
 from benchmarks.show import describe, draw, draw_canvas, find_prediction, find_record, read_plan
@@ -36,12 +41,16 @@ from benchmarks.stats import report
 from benchmarks.validate import validate_dataset
 from recipes.errors import run_command
 
+TABLES = "fastmri_plus"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status (1 if `validate` finds faults)."""
     parser = _parser()
     # argparse does not find positional arguments that follow an option.
     arguments, rest = parser.parse_known_args(argv)
+    if arguments.command is _stats and arguments.tables not in (None, TABLES):
+        rest = [str(arguments.dataset), *rest]
     if rest and not (
         arguments.command in (_phantom, _phantom_mri) and all("=" in item and item[0] != "-" for item in rest)
     ):
@@ -61,14 +70,27 @@ def _ls(_: argparse.Namespace) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
+    settings, image_root = _pairs(arguments.set), arguments.image_root
+    if (arguments.volumes is None) != (arguments.annotations is None):
+        raise DataError(
+            "--volumes and --annotations go together", fix="give both, or --image-root with slices made before"
+        )
+    if arguments.volumes is not None:
+        if arguments.name != "sgmri" or image_root is not None:
+            raise DataError("--volumes makes the slices of sgmri", fix="leave it out, or --image-root")
+        sliced = slice_first(
+            arguments.volumes, arguments.annotations, arguments.out, settings=settings, workers=arguments.workers
+        )
+        settings, image_root = sliced.settings, sliced.image_root
+        print("\n".join(sliced.lines))
     prepared = prepare(
         arguments.name,
         arguments.release,
         arguments.out,
-        image_root=arguments.image_root,
+        image_root=image_root,
         image_check=arguments.image_check,
         benchmark=arguments.benchmark,
-        settings=_pairs(arguments.set),
+        settings=settings,
     )
     info = prepared.info
     _warn(prepared.warnings)
@@ -131,6 +153,11 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _stats(arguments: argparse.Namespace) -> int:
+    if arguments.tables is not None:
+        print("\n".join(fastmri_plus_stats.report(arguments.dataset)))
+        print(f"tables: {arguments.dataset}")
+        print(f"next: python -m benchmarks slices fastmri VOLUMES --annotations {arguments.dataset} --out FOLDER")
+        return 0
     print("\n".join(report(arguments.dataset)))
     print(f"dataset: {arguments.dataset}")
     print(f"next: python -m recipes plan RECIPE data.dataset={arguments.dataset}")
@@ -161,6 +188,12 @@ def _dicom(arguments: argparse.Namespace) -> int:
     print(f"next: python -m benchmarks prepare generic {converted.rows} --out DATASET")
     print("      add --benchmark scintiground if the questions are of its kind: its rules and its scorer then apply")
     return 0
+
+
+def _slices(arguments: argparse.Namespace) -> int:
+    status, lines = arguments.slices(arguments)
+    print("\n".join(lines))
+    return int(status)
 
 
 def _phantom(arguments: argparse.Namespace) -> int:
@@ -212,8 +245,10 @@ def _parser() -> argparse.ArgumentParser:
         help="draw the one picture that the recipe's model sees, where it sees one; changes as in canvas.resize=pad",
     )
     sub = add("stats", _stats, "count records by split, task, label and view scope, beside published counts")
-    sub.add_argument("dataset", type=Path)
+    sub.add_argument("tables", nargs="?", metavar=TABLES, help="count the fastMRI+ tables in the folder instead")
+    sub.add_argument("dataset", type=Path, metavar="DATASET")
     _add_dicom(add("dicom", _dicom, "turn DICOM files into PNG images and a file of questions"))
+    slices_command.add_parsers(add("slices", _slices, "turn volumes into PNG slices: fastMRI's, or your own"))
     for name, command, text in (
         ("phantom", _phantom, "write a synthetic release in the official ScintiGround form"),
         ("phantom-mri", _phantom_mri, "write synthetic volumes, annotations and questions in the forms of SGMRI-VQA"),
@@ -231,6 +266,9 @@ def _add_prepare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--out", type=Path, required=True, metavar="DATASET", help="folder to write")
     sub.add_argument("--image-root", type=Path, metavar="DIR", help="folder of the images, if not in the release")
     sub.add_argument("--no-image-check", dest="image_check", action="store_false", help="do not open the images")
+    sub.add_argument("--volumes", type=Path, metavar="DIR", help="with `sgmri`: fastMRI files, to make the slices from")
+    sub.add_argument("--annotations", type=Path, metavar="DIR", help="with --volumes: folder of brain.csv and knee.csv")
+    sub.add_argument("--workers", type=int, default=2, metavar="N", help="with --volumes: processes (default: 2)")
     sub.add_argument(
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="options of the reader, such as knee_slice_offset=1"
     )

@@ -70,11 +70,8 @@ def convert(
     Raises:
         DataError: A file cannot be read, names or numbers of views are wrong, or the questions are not readable.
     """
-    if _NAME.fullmatch(patient) is None:
-        raise DataError(
-            f"--id {patient!r} is not a pseudonym", fix="letters, digits, _ and -, 64 at most, none of the real name"
-        )
-    asked = _questions(questions)
+    check_pseudonym(patient)
+    asked = read_questions(questions)
     greys: list[Greys] = []
     windows: list[Window] = []
     for number, path in enumerate(files, start=1):
@@ -93,12 +90,24 @@ def convert(
     paths = [out / f"{patient}-{name}.png" for name in named]
     base["images"] = [path.name for path in paths]
     base["view" if views else "frame"] = list(named) if views else list(range(1, len(paths) + 1))
-    rows = [_merge(base, row) for row in asked] or [{**base, "question": "", "answer": ""}]
-    _write(out, dict(zip(paths, named.values(), strict=True)), rows)
+    write_rows(out, dict(zip(paths, named.values(), strict=True)), base, asked)
     return Converted(rows=out / ROWS, images=paths, windows=windows, questions=len(asked))
 
 
-def _questions(path: Path | None) -> list[dict[str, Any]]:
+def check_pseudonym(name: str) -> None:
+    """Raises `DataError` unless the name can begin file names; it cannot know whether it is a real one."""
+    if _NAME.fullmatch(name) is None:
+        raise DataError(
+            f"--id {name!r} is not a pseudonym", fix="letters, digits, _ and -, 64 at most, none of the real name"
+        )
+
+
+def read_questions(path: Path | None) -> list[dict[str, Any]]:
+    """Rows of a table of questions, without what is filled in from the images; none if there is no table.
+
+    Raises:
+        DataError: The table cannot be read, or a row names images, view, frame or group.
+    """
     if path is None:
         return []
     rows = []
@@ -109,12 +118,44 @@ def _questions(path: Path | None) -> list[dict[str, Any]]:
         ours = [name for name in _OURS if name in given]
         if ours:
             raise DataError(
-                f"columns {', '.join(ours)} are filled in from the DICOM files",
+                f"columns {', '.join(ours)} are filled in from the files",
                 where=f"{path} row {number}",
                 fix="leave them out of the questions",
             )
         rows.append(given)
     return rows
+
+
+def write_rows(out: Path, pictures: dict[Path, Greys], base: dict[str, Any], asked: list[dict[str, Any]]) -> None:
+    """Writes pictures and the file of questions.
+
+    Args:
+        out: Folder to write to.
+        pictures: PNG path -> grey values.
+        base: What all rows say: images, frame or view, group, split, strata.
+        asked: Questions; without any, one row waits for its question and answer.
+
+    Raises:
+        DataError: Writing failed.
+    """
+    rows = [_merge(base, row) for row in asked] or [{**base, "question": "", "answer": ""}]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for path, grey in pictures.items():
+            buffer = io.BytesIO()
+            PIL.Image.fromarray(grey).save(buffer, "PNG")
+            write_atomic(path, buffer.getvalue())
+        write_atomic(out / ROWS, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    except OSError as error:
+        raise DataError(
+            f"cannot write: {error.strerror}", where=str(error.filename or out), fix="check space and permissions"
+        ) from error
+
+
+def _merge(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    if "strata" in base and isinstance(row.get("strata", {}), dict):
+        row = {**row, "strata": {**base["strata"], **row.get("strata", {})}}
+    return {**base, **row}
 
 
 def _check_views(views: Sequence[str], images: int, *, mirror: bool) -> None:
@@ -127,23 +168,3 @@ def _check_views(views: Sequence[str], images: int, *, mirror: bool) -> None:
         problem = "--mirror needs one image with --view ANT or --view POST"
     if problem:
         raise DataError(problem, fix="give --view once per image, in the order of files and frames")
-
-
-def _merge(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    if "strata" in base and isinstance(row.get("strata", {}), dict):
-        row = {**row, "strata": {**base["strata"], **row.get("strata", {})}}
-    return {**base, **row}
-
-
-def _write(out: Path, pictures: dict[Path, Greys], rows: list[dict[str, Any]]) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for path, grey in pictures.items():
-            buffer = io.BytesIO()
-            PIL.Image.fromarray(grey).save(buffer, "PNG")
-            write_atomic(path, buffer.getvalue())
-        write_atomic(out / ROWS, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    except OSError as error:
-        raise DataError(
-            f"cannot write: {error.strerror}", where=str(error.filename or out), fix="check space and permissions"
-        ) from error

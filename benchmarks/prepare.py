@@ -10,13 +10,12 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.dataset import DatasetInfo, write_atomic, write_dataset
-from benchmarks.errors import DataError
+from benchmarks.errors import SHOWN_FAULTS, DataError, fault_list
 from benchmarks.readers.base import Dropped, Release
 from benchmarks.registry import Entry, find
 from benchmarks.schema import Record
 from benchmarks.validate import check_images, check_records, source_of
 
-SHOWN_FAULTS = 20
 DROPPED = "dropped.json"
 
 
@@ -123,15 +122,6 @@ def _listed(dropped: Sequence[Dropped]) -> bytes:
     counts = Counter(f"{item.kind}: {item.reason}" for item in dropped)
     items = [{"kind": item.kind, "reason": item.reason, "where": item.where} for item in dropped]
     return msgspec.json.format(msgspec.json.encode({"counts": counts, "items": items}), indent=1) + b"\n"
-
-
-def fault_list(faults: Sequence[DataError], limit: int | None = None) -> str:
-    """Writes faults one below the other, at most `limit` of them, and says how many there are."""
-    shown = [str(fault) for fault in faults[:limit]]
-    if len(shown) < len(faults):
-        shown.append(f"... and {len(faults) - len(shown)} more")
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return "\n".join([*shown, count])
 
 
 def _refuse(faults: Sequence[DataError], release: Path) -> None:

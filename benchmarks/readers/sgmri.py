@@ -40,6 +40,7 @@ from benchmarks.readers.sgmri_release import (
     VolumeFolders,
     candidates,
     frame_of_path,
+    made_offset,
     metadata,
     question_files,
     slice_path,
@@ -90,15 +91,11 @@ def open_release(release: Path, image_root: Path | None = None, settings: Mappin
         raise DataError(f"{release} is not a folder", fix="give the folder of the SGMRI-VQA release")
     options = _options(settings or {})
     root = image_root or (release / "data" if (release / "data").is_dir() else release)
-    # Slices that `benchmarks slices` made have their metadata beside them, already with its own offset.
-    made = root.parent / "data_processing" if root.name == "data" and root.parent != release else None
-    volumes, sources = metadata(made if made is not None and made.is_dir() else release)
+    made = made_offset(root)
+    volumes, sources = metadata(release if made is None else root.parent / "data_processing")
     files = question_files(release)
     reading = _Reading(
-        options=options,
-        root=root,
-        volumes=volumes,
-        metadata_offset=0 if made is not None else options.knee_slice_offset,
+        options=options, root=root, volumes=volumes, metadata_offset=options.knee_slice_offset - (made or 0)
     )
     return Release(
         items=(item for file in files for item in reading.rows(file, release)),

@@ -24,6 +24,8 @@ from benchmarks.errors import DataError
 from benchmarks.readers.sgmri_rows import MetadataVolume
 from benchmarks.sgmri import Level
 
+# Written by `benchmarks slices fastmri` beside `data` and `data_processing`, with the options it ran with.
+SLICES_REPORT = "dropped.json"
 _QUESTIONS = re.compile(
     r"(?:^|_)(?P<organ>brain|knee)_(?P<split>train|val|test)_(?P<level>image|volume)_qa(?:_(?P=level)_qa)?(?:_pairs)?\.json$"
 )
@@ -92,6 +94,23 @@ def metadata(folder: Path) -> tuple[dict[str, MetadataVolume], list[Path]]:
             if volumes.setdefault(volume.volume_id, volume) is not volume:
                 raise DataError(f"volume {volume.volume_id!r} occurs twice", where=str(path), fix="remove one of them")
     return volumes, files
+
+
+def made_offset(root: Path) -> int | None:
+    """The knee offset that the metadata beside slices of our own was made with; `None` for slices of other origin.
+
+    Raises:
+        DataError: The report beside the slices cannot be read.
+    """
+    path = root.parent / SLICES_REPORT
+    if not path.is_file() or not (root.parent / "data_processing").is_dir():
+        return None
+    try:
+        return int(msgspec.json.decode(path.read_bytes())["quirks"]["knee_slice_offset"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, OSError) as error:
+        raise DataError(
+            f"not the report of `slices fastmri`: {error!r}", where=str(path), fix="make the slices again"
+        ) from error
 
 
 def volume_folder(organ: str, modality: str, volume: str, *, train: bool) -> str:

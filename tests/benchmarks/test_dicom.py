@@ -17,45 +17,7 @@ from benchmarks.dicom_rows import convert
 from benchmarks.errors import DataError
 from benchmarks.prepare import prepare
 from recipes.errors import run_command
-
-pydicom = pytest.importorskip("pydicom", reason="pydicom is not installed (extra `prep`)")
-
-NAME, INSTITUTION, PATIENT_ID = "Muster^Erika", "Klinik Nord", "K-4711"
-UID = "1.2.826.0.1.3680043.8.498.12345"
-
-
-def write_dicom(path, pixels, **tags):
-    """An uncompressed file with identifying tags of every kind; `None` leaves a tag out."""
-    pixels = np.asarray(pixels)
-    meta = pydicom.dataset.FileMetaDataset()
-    meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-    meta.MediaStorageSOPInstanceUID = UID
-    meta.MediaStorageSOPClassUID = pydicom.uid.NuclearMedicineImageStorage
-    header = pydicom.Dataset()
-    header.file_meta = meta
-    header.PatientName, header.PatientID, header.InstitutionName = NAME, PATIENT_ID, INSTITUTION
-    header.SOPInstanceUID = header.StudyInstanceUID = UID
-    header.add_new((0x0009, 0x0010), "LO", "VENDOR")
-    header.add_new((0x0009, 0x1001), "PN", NAME)
-    header.Rows, header.Columns = pixels.shape[-2:]
-    if pixels.ndim == 3:
-        header.NumberOfFrames = pixels.shape[0]
-    bits = 8 * pixels.dtype.itemsize
-    standard = {
-        "Modality": "CT",
-        "SamplesPerPixel": 1,
-        "PhotometricInterpretation": "MONOCHROME2",
-        "BitsAllocated": bits,
-        "BitsStored": bits,
-        "HighBit": bits - 1,
-        "PixelRepresentation": int(pixels.dtype.kind == "i"),
-        "PixelData": pixels.tobytes(),
-    }
-    for keyword, value in (standard | tags).items():
-        if value is not None:
-            setattr(header, keyword, value)
-    header.save_as(path, enforce_file_format=True)
-    return path
+from tests.benchmarks.dicom_files import INSTITUTION, NAME, PATIENT_ID, UID, pydicom, write_dicom
 
 
 def frame(path, window=None):
