@@ -82,7 +82,7 @@ class GenerativeValidation:
         self.info = load_info(self.data)
         if recipe.selection.profile == "published" and self.info.benchmark != "scintiground":
             raise RecipeError(
-                f"there is no published scorer of the benchmark {self.info.benchmark}",
+                f"there is no published rule to choose checkpoints of the benchmark {self.info.benchmark}",
                 where="selection.profile",
                 fix="set selection.profile: corrected",
             )

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
+
 from benchmarks.errors import DataError
 from benchmarks.predictions import Manifest, Prediction
 from benchmarks.schema import Box, Record
@@ -96,9 +98,10 @@ def official_result(record: Record, prediction: Prediction, codec_name: str) -> 
 def official_output(record: Record, prediction: Prediction, codec_name: str) -> str:
     """The text that the published scorer reads.
 
-    It is the model's own text where the codec's form is an official one. Else it is the decoded answer written by the
-    codec `sgmri_text`, or the model's own text where the answer is invalid or has no such form. A record that failed has
-    the text by which the published code stores a failed call.
+    It is the model's own text where the codec's form is an official one. Else it is the decoded answer and its boxes
+    written by the codec `sgmri_text`, or the model's own text where the answer is invalid or has no such form. The
+    reasoning is left out then: the published reference is the answer alone, and of a text the published scorer takes the
+    last number as the count. A record that failed has the text by which the published code stores a failed call.
     """
     if prediction.error is not None:
         return f"[ERROR: {prediction.error}]" if prediction.text is None else prediction.text
@@ -106,7 +109,8 @@ def official_output(record: Record, prediction: Prediction, codec_name: str) -> 
     if codec_name in OFFICIAL_CODECS or prediction.answer is None:
         return text
     try:
-        return get_codec(WRITTEN_AS).encode(prediction.answer, record.ask())
+        answer = msgspec.structs.replace(prediction.answer, reasoning=None)
+        return get_codec(WRITTEN_AS).encode(answer, record.ask())
     except (CodecError, ValueError):
         return text
 
