@@ -115,10 +115,16 @@ def _box(groups: Iterable[_Group], ask: Ask) -> Box:
     place = (2 * _most_frequent(group.places) + 1) * len(ask.images) // (2 * PARTS)
     image = ask.images[place]
     left, top, right, bottom = (median(values) for values in zip(*group.boxes, strict=True))
-    x1, y1 = min(round(left * image.width), image.width - 1), min(round(top * image.height), image.height - 1)
-    x2, y2 = max(round(right * image.width), x1 + 1), max(round(bottom * image.height), y1 + 1)
+    x1, x2 = _inside(left, right, image.width)
+    y1, y2 = _inside(top, bottom, image.height)
     label = _most_frequent(group.labels) or None
-    return Box(image=place, xyxy=(float(x1), float(y1), float(x2), float(y2)), label=label)
+    return Box(image=place, xyxy=(x1, y1, x2, y2), label=label)
+
+
+def _inside(low: float, high: float, size: int) -> tuple[float, float]:
+    """Both ends in whole pixels, within the image."""
+    first = min(max(round(low * size), 0), size - 1)
+    return float(first), float(min(max(round(high * size), first + 1), size))
 
 
 def _fold(question: str) -> str:

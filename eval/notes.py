@@ -20,6 +20,7 @@ _COUNTED = {
     "no_reference": "localization or captioning records whose target text holds places only are in no AR-Score",
     "truth_dropped": "target boxes are left out: repeated, or nothing of them lies inside the image",
     "box_clipped": "predicted boxes were clipped to their image",
+    "box_repeated": "predicted boxes repeat an earlier one of the answer and count once",
     "box_dropped": "predicted boxes are left out: nothing of them lies inside the image",
     "box_unplaced": "predicted boxes lie on frames that were not shown and match nothing",
     "judge_missing": "answers have no three marks of the judge and are in neither judge nor AR-Score",

@@ -15,12 +15,14 @@ from eval.table_probability import probability_tables, threshold_tables
 MAX_COLUMNS = 6
 _PUBLISHED_CLASS = ("accuracy", "balanced_accuracy", "macro_f1")
 _PUBLISHED_BOX = ("mean_iou", "iou_at_0_5", "strict", "valid_output_rate")
-_CORRECTED_CLASS = ("accuracy", "exact_match", "majority_share", "balanced_accuracy", "macro_f1")
+_CORRECTED_CLASS = ("a_score", "accuracy", "exact_match", "majority_share", "balanced_accuracy", "macro_f1")
 _CORRECTED_BOX = ("mean_iou", "iou_at_0.5", "strict", "strict_with_region")
 _CORRECTED_IOU = ("mean_iou_row", "mean_iou_group", "iou_at_0.3", "iou_at_0.75", "iou_at_0.9", "iou_sweep_mean")
-_CORRECTED_SGMRI = ("a_score", "v_score", "iou_over_max", "box_f1_at_0.5", "frame_f1", "ar_score")
+_CORRECTED_SGMRI = ("v_score", "iou_over_max", "box_f1_at_0.5", "frame_f1", "ar_score")
 _CORRECTED_PLACES = ("box_f1_at_0.3", "label_iou", "frame_precision", "frame_recall")
 _CORRECTED_TEXT = ("bleu4", "rouge_l", "bertscore", "judge")
+# Not printed where the other is known: it says the same, or less.
+_INSTEAD = {"exact_match": "a_score"} | dict.fromkeys(("mean_iou", "iou_at_0.5", *_CORRECTED_IOU), "v_score")
 _COMPARED = (
     "balanced_accuracy",
     "macro_f1",
@@ -133,16 +135,17 @@ def _task_tables(task: ClassCount, systems: Sequence[System]) -> list[str]:
     per_system = [(s, {metric.metric: metric for metric in s.metrics if metric.task == task.task}) for s in systems]
     per_class = tuple(f"{part}:{label}" for label in task.labels for part in ("precision", "recall", "f1"))
     lines: list[str] = []
+    known = {name for _, metrics in per_system for name in metrics}
     for names, table in (
-        (_CORRECTED_SGMRI, _block),
         (_CORRECTED_CLASS, _block),
+        (_CORRECTED_SGMRI, _block),
         (_CORRECTED_BOX, _block),
         (per_class, _details),
         (_CORRECTED_IOU, _details),
         (_CORRECTED_PLACES, _details),
         (_CORRECTED_TEXT, _details),
     ):
-        columns = [name for name in names if any(name in metrics for _, metrics in per_system)]
+        columns = [name for name in names if name in known and _INSTEAD.get(name) not in known]
         if columns and len(columns) <= MAX_COLUMNS:
             lines += ["", *table(task.task, columns, per_system)]
     return lines
@@ -210,6 +213,7 @@ def _by_count(item: tuple[str, int]) -> tuple[int, str]:
 def _comparisons(comparisons: Sequence[Comparison]) -> list[str]:
     if not comparisons:
         return []
+    known = {(row.task, row.metric) for row in comparisons}
     rows = [
         [
             f"{row.first} - {row.second}",
@@ -221,6 +225,6 @@ def _comparisons(comparisons: Sequence[Comparison]) -> list[str]:
             f"{row.n_records}/{row.n_groups}",
         ]
         for row in comparisons
-        if row.metric in _COMPARED
+        if row.metric in _COMPARED and (row.task, _INSTEAD.get(row.metric, "")) not in known
     ]
     return ["", *aligned(["paired difference", "task", "metric", "value", "95 %", "p", "records/groups"], rows)]

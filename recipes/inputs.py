@@ -34,6 +34,7 @@ CodecName = Literal[
     "sgmri_json",
     "sgmri_answer_first",
     "sgmri_text",
+    "bbox_2d",
     "plain",
     "loc_tokens",
     "seg_tokens",

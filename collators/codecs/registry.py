@@ -6,6 +6,7 @@ import difflib
 
 from benchmarks.predictions import Manifest
 from collators.codecs.base import Codec
+from collators.codecs.bbox_2d import Bbox2d
 from collators.codecs.loc_tokens import LocTokens
 from collators.codecs.plain import Plain
 from collators.codecs.scintiground import ScintigroundJson, ScintigroundOldJson, ScintigroundTags
@@ -26,6 +27,7 @@ _CODECS: dict[str, Codec] = {
         SgmriJson(),
         SgmriAnswerFirst(),
         SgmriText(),
+        Bbox2d(),
         Plain(),
     )
 }

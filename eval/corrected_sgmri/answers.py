@@ -113,5 +113,5 @@ def _given(kind: Kind, answer: Answer, record: Record) -> Value | Invalid:
 
 
 def _options(record: Record) -> Sequence[str]:
-    """The option letters of the question."""
-    return [choice for choice in record.choices if len(choice) == 1 and choice.isalpha()] or _OPTIONS
+    """The option letters of the question, as capitals."""
+    return [choice.upper() for choice in record.choices if len(choice) == 1 and choice.isalpha()] or _OPTIONS

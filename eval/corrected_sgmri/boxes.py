@@ -1,7 +1,8 @@
 """Boxes of one record: truth and prediction made comparable, matched, and turned into numbers.
 
 Boxes are compared within the same image only. Both sides are clipped to their image; what then has no area is left
-out and counted, and so are repeated target boxes. A predicted box on an image that was not shown matches nothing, but is
+out and counted. A box that is given again, label and all, counts once: an answer may name a place twice, in the answer and in
+its explanation. A predicted box on an image that was not shown matches nothing, but is
 one of the predicted boxes. Matching maximises the sum of IoUs, one to one.
 """
 
@@ -13,7 +14,7 @@ from math import fsum
 
 import msgspec
 
-from benchmarks.schema import XYXY, Box, Image, Record
+from benchmarks.schema import XYXY, Box, Image
 from eval.boxes import match_boxes
 from eval.generic import normalise
 
@@ -25,15 +26,17 @@ class Placed:
     """Boxes within their images.
 
     Attributes:
-        boxes: Those that lie on a shown image and have an area there, clipped, in the order given.
-        clipped: How many of them lost a part.
-        dropped: Boxes with nothing inside their image; of targets also repeated ones.
+        boxes: Those that lie on a shown image and have an area there, clipped, each once, in the order given.
+        clipped: How many of these lost a part.
+        dropped: Boxes with nothing inside their image.
+        repeated: Boxes that were there already.
         unplaced: Boxes on an image that was not shown.
     """
 
     boxes: tuple[Box, ...]
     clipped: int
     dropped: int
+    repeated: int
     unplaced: int
 
     @property
@@ -44,16 +47,21 @@ class Placed:
 
 def place(boxes: Sequence[Box], images: Sequence[Image]) -> Placed:
     """Clips boxes to their images."""
-    kept, clipped, unplaced = [], 0, 0
+    kept: dict[tuple[int, XYXY, str], Box] = {}
+    clipped = dropped = repeated = unplaced = 0
     for box in boxes:
         if not 0 <= box.image < len(images):
             unplaced += 1
             continue
         inside = _clip(box.xyxy, images[box.image])
-        if inside is not None:
-            clipped += inside != box.xyxy
-            kept.append(msgspec.structs.replace(box, xyxy=inside))
-    return Placed(boxes=tuple(kept), clipped=clipped, dropped=len(boxes) - len(kept) - unplaced, unplaced=unplaced)
+        if inside is None:
+            dropped += 1
+            continue
+        key = (box.image, inside, normalise(box.label or ""))
+        repeated += key in kept
+        clipped += key not in kept and inside != box.xyxy
+        kept.setdefault(key, msgspec.structs.replace(box, xyxy=inside))
+    return Placed(boxes=tuple(kept.values()), clipped=clipped, dropped=dropped, repeated=repeated, unplaced=unplaced)
 
 
 def _clip(xyxy: XYXY, image: Image) -> XYXY | None:
@@ -62,24 +70,12 @@ def _clip(xyxy: XYXY, image: Image) -> XYXY | None:
     return (x1, y1, x2, y2) if x1 < x2 and y1 < y2 else None
 
 
-def truth(record: Record) -> Placed:
-    """The record's target boxes, clipped, each once."""
-    placed = place(record.target.boxes, record.images)
-    distinct = tuple({(box.image, box.xyxy, normalise(box.label or "")): box for box in placed.boxes}.values())
-    return Placed(
-        boxes=distinct,
-        clipped=placed.clipped,
-        dropped=placed.dropped + len(placed.boxes) - len(distinct),
-        unplaced=0,
-    )
-
-
 def box_values(target: Placed, given: Placed, *, frames: bool, labels: bool) -> dict[str, float]:
     """The box metrics of a record that has target boxes, each in [0, 1].
 
     Args:
-        target: From `truth`; at least one box.
-        given: From `place`.
+        target: The target's boxes, placed; at least one is left.
+        given: The answer's boxes, placed.
         frames: Several frames were shown, so that naming the right ones is part of the task.
         labels: The answer's form writes labels of boxes.
     """

@@ -51,13 +51,13 @@ _TABLE = (
         9,
         "open_ended_unscored",
         "open-ended detection, classification and diagnosis get no score, unseen",
-        "they get none here either, and the notes say how many there are",
+        "open-ended keys outside localization and captioning are in no score here either; the notes count them",
     ),
     (
         10,
         "failed_call_scored",
         'a failed call is stored as a text and scored; "[ERROR: No images found]" is right on a No',
-        "a failure has a field of its own, is in no score, and marks the whole table as incomplete",
+        "a failed call has a field of its own, is in no score, and marks the whole table as incomplete",
     ),
     (11, "fixed_image_size", "brain images count as 256 x 256", "the size of each image file"),
     (
@@ -76,7 +76,7 @@ _TABLE = (
         14,
         "missing_frame",
         "a box without a frame counts as on frame 1",
-        "such a box makes the answer invalid in the codecs of this benchmark, counted by reason; one on a frame that "
+        "a box without a frame makes the answer invalid in this benchmark's codecs, counted by reason; one on a frame that "
         "was not shown matches nothing, but is one of the predicted boxes",
     ),
     (
@@ -114,13 +114,13 @@ _TABLE = (
         20,
         "repeated_truth",
         "repeated target boxes and boxes without area stay in the truth",
-        "they are left out before scoring, and counted",
+        "repeated target boxes and those without area are left out before scoring, and counted",
     ),
     (
         21,
         "knee_frame_early",
         "boxes of knee volumes sit one frame too early",
-        "not by scoring: an option of preparation shifts them",
+        "scoring moves no frame; an option of preparation does",
     ),
     (
         22,
@@ -159,13 +159,13 @@ _TABLE = (
         27,
         "two_countings",
         "counting means boxes in brain and kinds of finding in knee",
-        "keys stay as they are; the stratum organ keeps the two apart",
+        "counting keys stay as they are; the stratum organ keeps brain and knee apart",
     ),
     (
         28,
         "generated_keys",
         "questions and keys come from GPT-4o shown the boxes, sides of brain findings from a fixed x",
-        "stated only: keys stay as they are; compare no system that wrote them with others",
+        "stated only: keys stay as they are; GPT-4o wrote them and is no fair opponent",
     ),
     (
         29,

@@ -16,7 +16,7 @@ from benchmarks.predictions import Prediction
 from benchmarks.schema import Answer, Record
 from benchmarks.sgmri import BOX_TASKS, level_and_task
 from eval.corrected_sgmri.answers import YES_NO, Key, key_of, mark
-from eval.corrected_sgmri.boxes import box_values, extra, overlaps, place, truth
+from eval.corrected_sgmri.boxes import box_values, extra, overlaps, place
 from eval.corrected_sgmri.texts import Parts, ar_texts, text_values
 from eval.schema_scores import RowResult
 from eval.sgmri.marks import TextMarks
@@ -104,11 +104,12 @@ def _with_answer(row: RowResult, record: Record, answer: Answer) -> RowResult:
 
 
 def _with_boxes(row: RowResult, record: Record, answer: Answer, run: Run) -> RowResult:
-    target, given = truth(record), place(answer.boxes, record.images)
+    target, given = place(record.target.boxes, record.images), place(answer.boxes, record.images)
     counts = {
-        "truth_dropped": target.dropped,
+        "truth_dropped": target.dropped + target.repeated,
         "box_dropped": given.dropped,
         "box_clipped": given.clipped,
+        "box_repeated": given.repeated,
         "box_unplaced": given.unplaced,
         "no_truth_box": int(not target.boxes),
     }

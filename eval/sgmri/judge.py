@@ -178,7 +178,7 @@ class Judge:
 
         try:
             response = client.chat.completions.create(**self._body(pair))
-            reply = response.choices[0].message.content or ""
+            reply = response.choices[0].message.content
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             raise self._unusable("refuses the key", "check OPENAI_API_KEY") from error
         except openai.NotFoundError as error:
@@ -195,6 +195,8 @@ class Judge:
             return None
         except (openai.APIError, AttributeError, IndexError, TypeError, ValueError):
             # The last four: status 200 and a body that is no chat completion.
+            return None
+        if not reply:
             return None
         usage = response.usage
         return Mark(

@@ -100,20 +100,18 @@ def open_cache(folder: Path, known: dict[str, Mark]) -> Iterator[MarkCache]:
         DataError: Another process writes the folder, it cannot be written, or a line of the file is not an entry.
     """
     path = folder / MARKS
-    try:
-        with locked(folder, needed=True):
-            if path.is_file():
-                content = path.read_bytes()
-                if len(_finished(content)) < len(content):
-                    os.truncate(path, len(_finished(content)))
-            known.update(read_marks(folder))
-            yield MarkCache(known, path)
-    except PermissionError as error:
+    if not os.access(folder, os.W_OK):
         raise DataError(
-            f"marks cannot be written: {error.strerror}",
+            f"the folder {folder} cannot be written, and marks are kept in it",
             where=str(path),
-            fix="score a copy of the prediction folder, or leave --judge and --bertscore out",
-        ) from error
+            fix="score a copy of it, or leave --judge and --bertscore out",
+        )
+    with locked(folder, needed=True, fix="wait for it or stop it: marks are kept in this folder"):
+        if path.is_file():
+            content = path.read_bytes()
+            os.truncate(path, len(_finished(content)))
+        known.update(read_marks(folder))
+        yield MarkCache(known, path)
 
 
 def _finished(content: bytes) -> bytes:

@@ -22,6 +22,7 @@ NAMES = (
     "sgmri_json",
     "sgmri_answer_first",
     "sgmri_text",
+    "bbox_2d",
     "plain",
 )
 PLAIN = get_codec("plain")

@@ -9,14 +9,19 @@ from hypothesis import strategies as st
 
 from benchmarks.dataset import read_records
 from benchmarks.errors import DataError
+from benchmarks.predictions import read_manifest, read_predictions
 from benchmarks.priors import control_text, fit
 from benchmarks.schema import Image
 from collators.codecs.registry import get_codec
 from collators.codecs.scintiground_official import official_row
 from collators.sources import BlankImages
-from infer.controls import PriorEngine, shuffle_images
-from recipes.controls import PRIOR_CONTROLS
+from infer.controls import PRIOR_ENGINES, PriorEngine, shuffle_images
+from infer.run import Request, run
+from recipes.controls import PRIOR_CONTROLS, PRIORS_OF
 from tests.collators.samples import plain_record
+from tests.eval.cases import write_data
+from tests.eval.sgmri_cases import closed
+from tests.eval.sgmri_cases import record as sgmri_record
 
 LAYOUTS = [("ANT",), ("POST",), ("ANT", "POST")]
 
@@ -125,3 +130,38 @@ def test_a_prior_sees_no_target(phantom_data, records):
         for r in records
     ]
     assert engine.generate(hidden) == engine.generate(records)
+
+
+@pytest.mark.parametrize("control", PRIORS_OF["sgmri"])
+def test_sgmri_controls_answer_in_the_published_form(tmp_path, control):
+    train = [
+        msgspec.structs.replace(each, split="train", group=f"train-{each.group}")
+        for each in (
+            closed(0, "Yes"),
+            closed(1, "Yes"),
+            closed(2, "No"),
+            sgmri_record(3),
+            sgmri_record(4, "image_captioning"),
+        )
+    ]
+    test = [closed(10, "No"), sgmri_record(11), sgmri_record(12, "image_captioning")]
+    data = write_data(tmp_path / "data", [*train, *test], benchmark="sgmri")
+    request = Request(weights=None, data=data, split="test", out=tmp_path / "out", control=control)
+    folder = run(request)
+    manifest, rows = read_manifest(folder), read_predictions(folder)
+    assert (manifest.codec, manifest.control, manifest.engine) == ("sgmri_json", control, "control")
+    assert [row.answer.text for row in rows] == ["Yes", train[3].target.text, train[4].target.text]
+    assert [row.answer.boxes for row in rows] == [(), test[1].target.boxes, test[2].target.boxes]
+    assert (tmp_path / "out" / "predictions.jsonl").read_bytes().count(b'"text":"{') == 3
+
+
+def test_a_control_of_another_benchmark_is_refused_by_name(tmp_path):
+    data = write_data(tmp_path / "data", [closed(0, "Yes")], benchmark="sgmri")
+    request = Request(weights=None, data=data, split="test", out=tmp_path / "out", control="majority_corrected")
+    with pytest.raises(DataError, match="majority_corrected does not know these data") as raised:
+        run(request)
+    assert "choose majority or prompt_only" in raised.value.fix
+
+
+def test_every_benchmark_with_priors_has_an_engine():
+    assert PRIOR_ENGINES.keys() == PRIORS_OF.keys()
