@@ -51,13 +51,26 @@ def plan(name: str, overrides: list[str], recipe: Recipe) -> list[str]:
     data = recipe.data.dataset
     model = recipe.model.checkpoint
     priors = PRIORS_OF.get(reader, ())
-    return [
+    prepare = [
         f"python -m benchmarks prepare {reader} RELEASE --out {data}",
         f"python -m benchmarks validate {data}",
+    ]
+    controls = [f"python -m infer --control {each} --data {data} --out {predictions}-{each}" for each in priors]
+    if recipe.model.family == "chat":
+        infer = f"python -m infer {model} --engine openai --recipe {name}{extra} --data {data}"
+        return [
+            *prepare,
+            f"{infer} --split test --out {predictions}",
+            *controls,
+            *(f"{infer} --control {each} --out {predictions}-{each}" for each in IMAGE_CONTROLS),
+            f"python -m eval {predictions} {predictions}-*",
+        ]
+    return [
+        *prepare,
         f"accelerate launch --config_file recipes/accelerate/gpu1.yaml -m train {name}{extra}",
         f"python -m infer {run} --data {data} --split test --out {predictions}",
         f"python -m infer {model} --recipe {name}{extra} --data {data} --out {predictions}-base   # before tuning",
-        *(f"python -m infer --control {each} --data {data} --out {predictions}-{each}" for each in priors),
+        *controls,
         *(
             f"python -m infer {run} --control {each} --data {data} --out {predictions}-{each}"
             for each in IMAGE_CONTROLS
