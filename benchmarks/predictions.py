@@ -66,17 +66,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         split: Which split was predicted.
         records: Number of rows.
         limit: If only the first N records were asked for, N.
-        engine: `hf`, `control`, `import`, ...
+        engine: `hf`, `openai`, `control`, `import`, ...
         control: `majority`, `prompt_only`, `blank_image` or `shuffled_image`, else absent.
         codec: Codec that wrote the targets and read the texts.
         encoder_fingerprint: Hash of prompt, image plan, codec and processor; absent without a model.
-        weights: Path or name of the weights.
+        weights: Path or name of the weights; with engine `openai`, the model's name on the server.
         weights_hash: SHA-256 over their safetensors files; `hub:` and the commit for weights from the hub.
         base_weights_hash: The same of the base model under an adapter; absent without an adapter.
         recipe: The recipe as a plain mapping.
         decoding: Decoding settings.
         environment: Versions, device, dtype, git commit.
-        timing: Wall seconds, tokens per second; left out when two files are compared.
+        timing: Wall seconds, tokens per second; of a server with known prices, dollars; left out when two files are
+            compared.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The encoder: prompt template, image plan and codec in one object, with a fingerprint.
 
 Training and prediction both build it with `build_encoder`, from the same recipe and processor, so
-they cannot disagree on wording, image size or answer form. The fingerprint is stored beside the
+they cannot disagree on wording, image size or answer form; for models on a server there is `build_chat_encoder`. The fingerprint is stored beside the
 weights; prediction and resuming refuse another one.
 """
 
@@ -24,6 +24,9 @@ from recipes.schema import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, ProcessorMixin
+
+# How images are sent to servers.
+CHAT_IMAGES = "PNG, RGB, native size, reduced bicubically to max_pixels, detail high"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +110,49 @@ def build_encoder(recipe: Recipe, processor: ProcessorMixin) -> Encoder:
                 fix="leave control tokens to the chat template; images come before the text by themselves",
             )
     parts = {
-        "system": template.system,
-        "user": template.user,
-        "codec": codec.name,
-        "family": recipe.model.family,
+        **_prompt_parts(recipe, template, codec),
         "min_pixels": recipe.images.min_pixels,
-        "max_pixels": recipe.images.max_pixels,
-        **({"image_label": template.image_label} if template.image_label else {}),
-        **(
-            {} if recipe.frames.count is None else {"frames": recipe.frames.model_dump(mode="json", exclude={"unseen"})}
-        ),
         **({} if recipe.images.max_tokens is None else {"image_tokens": recipe.images.max_tokens}),
         **({} if recipe.canvas is None else {"canvas": recipe.canvas.model_dump(mode="json")}),
         **processor_parts(processor),
     }
     fingerprint = _sha256(json.dumps(parts, sort_keys=True))
     return Encoder(template, codec, recipe.canvas, recipe.frames, recipe.images.max_tokens, control, parts, fingerprint)
+
+
+def build_chat_encoder(recipe: Recipe) -> Encoder:
+    """The encoder of a model on a server, whose tokenizer and processor are not here; covers what is sent.
+
+    Without a tokenizer no control token is known, so texts are sent as they are.
+
+    Raises:
+        RecipeError: The prompt cannot be used, or the recipe is for a model that is loaded here.
+        UserError: Unknown codec.
+    """
+    if recipe.model.family != "chat":
+        raise RecipeError(
+            f"a recipe of family {recipe.model.family} sizes images by its own processor, a server by another",
+            where="model.family",
+            fix="take a recipe of family chat, such as sgmri/chat_zero_shot",
+        )
+    template, codec = load_template(recipe.prompt), get_codec(recipe.codec)
+    parts = _prompt_parts(recipe, template, codec) | {"images": CHAT_IMAGES}
+    return Encoder(template, codec, None, recipe.frames, None, (), parts, _sha256(json.dumps(parts, sort_keys=True)))
+
+
+def _prompt_parts(recipe: Recipe, template: Template, codec: Codec) -> dict[str, Any]:
+    """What a fingerprint covers whatever the processor."""
+    return {
+        "system": template.system,
+        "user": template.user,
+        "codec": codec.name,
+        "family": recipe.model.family,
+        "max_pixels": recipe.images.max_pixels,
+        **({"image_label": template.image_label} if template.image_label else {}),
+        **(
+            {} if recipe.frames.count is None else {"frames": recipe.frames.model_dump(mode="json", exclude={"unseen"})}
+        ),
+    }
 
 
 def _control_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:

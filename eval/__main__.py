@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.chat import OPENAI, Endpoint, price
 from recipes.errors import UserError, run_command
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     texts.add_argument(
         "--judge-price",
         nargs=2,
-        type=_price,
+        type=price,
         metavar=("IN", "OUT"),
         help="dollars per million tokens of prompt and reply, to tell the cost",
     )
@@ -94,13 +95,6 @@ def _parser() -> argparse.ArgumentParser:
         help="compute BERTScore (default: roberta-large)",
     )
     return parser
-
-
-def _price(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no price")
-    return number
 
 
 def _resamples(text: str) -> int:
@@ -208,18 +202,17 @@ def _marker(options: argparse.Namespace, runs: Sequence[LoadedRun]) -> Marker | 
             fix="put --bertscore after the folders, at the end of the line",
         )
     from eval.sgmri.bertscore import BertScore
-    from eval.sgmri.judge import OPENAI, Endpoint, Judge
+    from eval.sgmri.judge import Judge
     from eval.sgmri.marking import Marker
 
     judge = None
     if options.judge is not None:
-        price = options.judge_price
         judge = Judge(
             Endpoint(
                 model=options.judge,
-                url=(options.judge_url or OPENAI).rstrip("/"),
+                url=options.judge_url or OPENAI,
                 key=os.environ.get("OPENAI_API_KEY") or None,
-                price=None if price is None else (price[0], price[1]),
+                price=None if options.judge_price is None else (options.judge_price[0], options.judge_price[1]),
             )
         )
     return Marker(judge=judge, bertscore=None if options.bertscore is None else BertScore(options.bertscore))

@@ -4,6 +4,7 @@ Also under `accelerate launch -m infer ...` with several processes. The same com
 interrupted run. Several runs are predicted one after the other, each to a folder of its own name below
 --out; adapters on one base take turns on it, so that it is loaded once. Other uses:
 
+  python -m infer gpt-4o --engine openai --recipe sgmri/chat_zero_shot --data DATASET   a model on a server
   python -m infer RUN_OR_MODEL --image A.png --image B.png --question "..."   one question, boxes drawn
   python -m infer --control majority --data DATASET                           a control without a model
   python -m infer export PREDICTIONS --out PLACE                              official submission files
@@ -13,11 +14,13 @@ interrupted run. Several runs are predicted one after the other, each to a folde
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infer import server_options
 from recipes.controls import CONTROLS, PRIOR_CONTROLS
 from recipes.errors import UserError, run_command
 
@@ -39,6 +42,7 @@ def main() -> int:
     arguments = _parser().parse_intermixed_args(words)
     arguments.overrides = [word for word in arguments.words if OVERRIDE.match(word)]
     arguments.weights = [word for word in arguments.words if not OVERRIDE.match(word)]
+    server_options.check(arguments)
     return _ask(arguments) if arguments.image else _predict(arguments)
 
 
@@ -72,6 +76,10 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="accept another prompt, image size or codec than trained with",
     )
+    parser.add_argument(
+        "--retry-errors", action="store_true", help="predict the records again whose rows hold an error"
+    )
+    server_options.add(parser)
     one = parser.add_argument_group("one question")
     one.add_argument("--image", type=Path, action="append", default=[], help="image file; repeat in the model's order")
     one.add_argument(
@@ -97,10 +105,12 @@ def _predict(arguments: argparse.Namespace) -> int:
     from infer.run import Request, run_all
 
     _check(arguments)
+    served = arguments.engine == "openai"
+    key = os.environ.get("OPENAI_API_KEY") or None
     weights: list[str | None] = list(arguments.weights) or [None]
     requests = [
         Request(
-            weights=each,
+            weights=None if served else each,
             data=arguments.data,
             split=arguments.split,
             out=_out(arguments, each),
@@ -110,6 +120,9 @@ def _predict(arguments: argparse.Namespace) -> int:
             name=arguments.name,
             limit=arguments.limit,
             allow_mismatch=arguments.allow_encoder_mismatch,
+            endpoint=server_options.endpoint(arguments, each, key) if served and each is not None else None,
+            threads=server_options.threads(arguments),
+            retry_errors=arguments.retry_errors,
         )
         for each in weights
     ]
@@ -118,6 +131,8 @@ def _predict(arguments: argparse.Namespace) -> int:
 
     if process_state().is_main_process:
         for folder in folders:
+            for line in server_options.outcome(folder) if served else ():
+                print(line)
             print(f"predictions: {folder}")
         print(f"next: python -m eval {' '.join(map(str, folders))} --html report.html")
     return 0

@@ -24,6 +24,7 @@ from benchmarks.errors import DataError
 from benchmarks.locking import locked
 from benchmarks.predictions import MANIFEST, PREDICTIONS, Manifest, Prediction, Tokens, encode_prediction
 from benchmarks.schema import Record
+from benchmarks.threads import as_finished
 from collators.codecs.base import Decode, Invalid
 from infer.engines.base import Engine, Generated
 from models.processes import process_state
@@ -44,6 +45,8 @@ class Job:
         block: Records per engine call.
         settings: Everything that decides the rows; resuming refuses any difference.
         lockstep: Every process calls the engine equally often, because they hold the weights together.
+        threads: Blocks at a time, for engines that wait for a server.
+        retry_errors: Predict the records again whose rows hold an error, also of a finished folder.
     """
 
     records: Sequence[Record]
@@ -52,6 +55,8 @@ class Job:
     block: int
     settings: dict[str, Any]
     lockstep: bool = False
+    threads: int = 1
+    retry_errors: bool = False
 
 
 def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[float, int], Manifest]) -> Path:
@@ -74,6 +79,8 @@ def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[flo
     with locked(job.out, needed=state.is_main_process):
         if state.is_main_process:
             _claim(job.out, job.settings)
+            if job.retry_errors:
+                _drop_errors(job.out)
         state.wait_for_everyone()
         if (job.out / MANIFEST).is_file():
             return job.out
@@ -113,9 +120,9 @@ def _work(job: Job, engine: Engine, blocks: list[int], done: set[str], *, rank: 
     with _writable(path):
         _cut_torn_line(path)
         with path.open("ab") as part, tqdm(total=len(blocks), desc="predicting", unit="block", disable=quiet) as bar:
-            for number in blocks:
-                records = _block(job, number)
-                for record, generated in zip(records, engine.generate(records), strict=True):
+            found = as_finished(lambda number: engine.generate(_block(job, number)), blocks, threads=job.threads)
+            for number, results in found:
+                for record, generated in zip(_block(job, number), results, strict=True):
                     if record.id not in done:
                         part.write(encode_prediction(to_row(record, generated, job.decode)) + b"\n")
                         part.flush()
@@ -148,10 +155,16 @@ def to_row(record: Record, generated: Generated, decode: Decode) -> Prediction:
         answer=answer,
         invalid=invalid,
         finish=generated.finish,
-        tokens=Tokens(prompt=generated.prompt_tokens, new=generated.new_tokens),
+        tokens=_tokens(generated),
         label_scores=generated.label_scores,
         label_scores_at=generated.label_scores_at,
     )
+
+
+def _tokens(generated: Generated) -> Tokens | None:
+    if generated.prompt_tokens is None or generated.new_tokens is None:
+        return None
+    return Tokens(prompt=generated.prompt_tokens, new=generated.new_tokens)
 
 
 def _claim(out: Path, settings: dict[str, Any]) -> None:
@@ -178,13 +191,37 @@ def _claim(out: Path, settings: dict[str, Any]) -> None:
 def _rows(out: Path) -> Iterator[tuple[Prediction, bytes]]:
     """Rows and lines of all parts; a last line without its newline was cut by a kill and is left out."""
     for path in sorted((out / PARTS).glob("part-*.jsonl")):
-        for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
-            try:
-                yield msgspec.json.decode(line, type=Prediction), line
-            except (msgspec.ValidationError, msgspec.DecodeError) as error:
-                raise DataError(
-                    f"not a prediction: {error}", where=f"{path} row {number}", fix="delete this row and run again"
-                ) from error
+        yield from _rows_of(path)
+
+
+def _rows_of(path: Path) -> Iterator[tuple[Prediction, bytes]]:
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            yield msgspec.json.decode(line, type=Prediction), line
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise DataError(
+                f"not a prediction: {error}", where=f"{path} row {number}", fix="delete this row and run again"
+            ) from error
+
+
+def _drop_errors(out: Path) -> None:
+    """Takes the rows that hold an error out of a folder, which is then unfinished again; leaves one without any alone."""
+    finished = (out / MANIFEST).is_file()
+    paths = [out / PREDICTIONS] if finished else sorted((out / PARTS).glob("part-*.jsonl"))
+    for path in paths:
+        rows = list(_rows_of(path))
+        kept = [line + b"\n" for row, line in rows if row.error is None]
+        if len(kept) == len(rows):
+            continue
+        with _writable(path):
+            if finished:
+                # The manifest goes last: until then the folder is the finished one. Parts that a kill left are older.
+                shutil.rmtree(out / PARTS, ignore_errors=True)
+                (out / PARTS).mkdir()
+                write_atomic(out / PARTS / "part-00000.jsonl", b"".join(kept))
+                (out / MANIFEST).unlink()
+            else:
+                write_atomic(path, b"".join(kept))
 
 
 def _done(out: Path) -> set[str]:

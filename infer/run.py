@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.chat import Endpoint
 from benchmarks.dataset import image_root, load_info, read_records, sha256_file
 from benchmarks.errors import DataError
-from benchmarks.predictions import Manifest
+from benchmarks.predictions import Manifest, read_predictions
 from benchmarks.schema import Record
 from collators.codecs.base import Decode
 from collators.codecs.registry import get_codec
-from collators.sources import BlankImages, FolderImages
+from collators.sources import BlankImages, FolderImages, ImageSource
 from infer.controls import PRIOR_ENGINES, shuffle_images
 from infer.load import Described, Loader, System, describe
 from infer.predict import Job, predict
+from infer.served import Served, costs, describe_served
 from models.processes import process_state
 from models.provenance import environment
 from recipes.controls import IMAGE_CONTROLS, PRIORS_OF
@@ -31,7 +33,7 @@ class Request:
     """What the command line asks for.
 
     Attributes:
-        weights: Run folder, model folder or hub name; `None` for a control without a model.
+        weights: Run folder, model folder or hub name; `None` for a control without a model, or for one on a server.
         data: Prepared dataset.
         split: Split to predict.
         out: Prediction folder.
@@ -41,6 +43,9 @@ class Request:
         name: Name in tables; by default the control's or the run's.
         limit: Only the first N records.
         allow_mismatch: Accept an encoder other than the stored one.
+        endpoint: A model on a server, which takes the place of weights.
+        threads: Calls to it at a time.
+        retry_errors: Predict the records again whose rows hold an error.
     """
 
     weights: str | None
@@ -53,6 +58,9 @@ class Request:
     name: str | None = None
     limit: int | None = None
     allow_mismatch: bool = False
+    endpoint: Endpoint | None = None
+    threads: int = 1
+    retry_errors: bool = False
 
 
 def run(request: Request) -> Path:
@@ -78,13 +86,15 @@ def run_all(requests: Sequence[Request]) -> list[Path]:
         UserError, DataError: As `run`; also where two requests would write one folder.
     """
     _check_outs(requests)
-    described = [_describe(request) if request.weights is not None else None for request in requests]
+    described = [_describe(request) for request in requests]
     loader = Loader()
     for place in _by_base(described):
         request, known = requests[place], described[place]
         records = list(read_records(request.data, request.split))[: request.limit]
         if known is None:
             _run_prior(request, records)
+        elif isinstance(known, Served):
+            _run_served(request, records, known)
         else:
             _run_system(request, records, loader.load(known))
     return [request.out for request in requests]
@@ -96,35 +106,42 @@ def _check_outs(requests: Sequence[Request]) -> None:
         other = first.setdefault(request.out, request)
         if other is not request:
             raise UserError(
-                f"{other.weights} and {request.weights} are both named {request.out.name}: "
+                f"{_model(other)} and {_model(request)} are both named {request.out.name}: "
                 "one would overwrite the other's predictions",
                 where=str(request.out),
                 fix="predict them one by one, each with its own --out and --name",
             )
 
 
-def _describe(request: Request) -> Described:
+def _model(request: Request) -> str | None:
+    return request.weights if request.endpoint is None else request.endpoint.model
+
+
+def _describe(request: Request) -> Described | Served | None:
+    if request.endpoint is not None:
+        return describe_served(request.endpoint, recipe_path=request.recipe, overrides=request.overrides)
+    if request.weights is None:
+        return None
     return describe(
-        request.weights or "",
+        request.weights,
         recipe_path=request.recipe,
         overrides=request.overrides,
         allow_mismatch=request.allow_mismatch,
     )
 
 
-def _by_base(described: Sequence[Described | None]) -> list[int]:
+def _by_base(described: Sequence[Described | Served | None]) -> list[int]:
     """Places of the requests, those of adapters on one base after each other."""
     first: dict[Model, int] = {}
     turns = [
-        place if known is None or known.adapter is None else first.setdefault(known.recipe.model, place)
+        first.setdefault(known.recipe.model, place) if isinstance(known, Described) and known.adapter else place
         for place, known in enumerate(described)
     ]
     return sorted(range(len(turns)), key=turns.__getitem__)
 
 
 def _run_system(request: Request, records: Sequence[Record], system: System) -> Path:
-    images = BlankImages() if request.control == "blank_image" else FolderImages(image_root(request.data))
-    shown = shuffle_images(records, SHUFFLE_SEED) if request.control == "shuffled_image" else records
+    shown, images = _shown(request, records)
     decoding = system.recipe.decoding
     facts: dict[str, Any] = {
         "name": request.name or request.control or run_name(system.weights),
@@ -142,6 +159,32 @@ def _run_system(request: Request, records: Sequence[Record], system: System) -> 
         facts["decoding"]["mask_decoder_hash"] = sha256_file(Path(decoding.mask_decoder))
     job = _job(request, shown, facts, system.decode, decoding.batch_size)
     return predict(job, lambda: system.engine(images), _manifest(request, facts, len(records)))
+
+
+def _run_served(request: Request, records: Sequence[Record], served: Served) -> Path:
+    shown, images = _shown(request, records)
+    facts: dict[str, Any] = {
+        "name": request.name or request.control or run_name(served.endpoint.model),
+        "engine": "openai",
+        "codec": served.recipe.codec,
+        "encoder_fingerprint": served.encoder.fingerprint,
+        "weights": served.endpoint.model,
+        "recipe": served.recipe.model_dump(mode="json"),
+        "decoding": {
+            "server": served.endpoint.address,
+            "temperature": 0,
+            "max_new_tokens": served.recipe.decoding.max_new_tokens,
+        },
+    }
+    # A block of one record: what was answered is never asked again.
+    job = _job(request, shown, facts, served.encoder.decode, 1)
+    return predict(job, lambda: served.engine(images), _manifest(request, facts, len(records)))
+
+
+def _shown(request: Request, records: Sequence[Record]) -> tuple[Sequence[Record], ImageSource]:
+    """The records and images that a model is shown, as the control wants them."""
+    images = BlankImages() if request.control == "blank_image" else FolderImages(image_root(request.data))
+    return shuffle_images(records, SHUFFLE_SEED) if request.control == "shuffled_image" else records, images
 
 
 def _run_prior(request: Request, records: Sequence[Record]) -> Path:
@@ -173,11 +216,22 @@ def _job(request: Request, records: Sequence[Record], facts: dict[str, Any], dec
         "limit": request.limit,
         "control": request.control,
     }
-    return Job(records=records, decode=decode, out=request.out, block=block, settings=settings)
+    return Job(
+        records=records,
+        decode=decode,
+        out=request.out,
+        block=block,
+        settings=settings,
+        threads=request.threads,
+        retry_errors=request.retry_errors,
+    )
 
 
 def _manifest(request: Request, facts: dict[str, Any], count: int) -> Callable[[float, int], Manifest]:
     def make(seconds: float, tokens: int) -> Manifest:
+        timing = {"seconds": round(seconds, 2), "tokens_per_second": round(tokens / max(seconds, 1e-9), 2)}
+        if request.endpoint is not None:
+            timing |= costs(read_predictions(request.out), request.endpoint.price)
         return Manifest(
             **facts,
             dataset=str(request.data),
@@ -187,7 +241,7 @@ def _manifest(request: Request, facts: dict[str, Any], count: int) -> Callable[[
             limit=request.limit,
             control=request.control,
             environment=environment() | {"processes": process_state().num_processes},
-            timing={"seconds": round(seconds, 2), "tokens_per_second": round(tokens / max(seconds, 1e-9), 2)},
+            timing=timing,
         )
 
     return make

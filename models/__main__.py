@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from recipes.errors import UserError, run_command
-from recipes.schema import Family
+from recipes.schema import LocalFamily
 
 # The answer form from which a twin's tokenizer learns, by benchmark; `plain` for people's own data.
 _CODECS = {"scintiground": "scintiground_json", "sgmri": "sgmri_answer_first"}
@@ -22,7 +22,7 @@ def main() -> int:
     tiny = commands.add_parser("tiny", help="write a tiny random Qwen3-VL or PaliGemma with its processor")
     tiny.add_argument("out", type=Path)
     tiny.add_argument("--texts", type=Path, nargs="+", required=True, help="datasets whose texts train the tokenizer")
-    tiny.add_argument("--family", choices=get_args(Family), default="qwen3_vl", help="default: qwen3_vl")
+    tiny.add_argument("--family", choices=get_args(LocalFamily), default="qwen3_vl", help="default: qwen3_vl")
     tiny.add_argument("--generation", type=int, choices=(1, 2), default=1, help="of PaliGemma (default: 1)")
     tiny.add_argument("--side", type=int, default=32, help="of PaliGemma's pictures in pixels (default: 32)")
     tiny.add_argument("--patch", type=int, default=8, help="side of PaliGemma's patches in pixels (default: 8)")

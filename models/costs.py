@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 
 from collators.base import Length
-from models.registry import FAMILIES
+from models.registry import family_module
 from recipes.schema import Adapter, FreezeGroup, Recipe
 
 # log-softmax, the gradient of the loss and that of the logits, all float32 and alive at once.
@@ -110,8 +110,8 @@ class Activations:
 
 
 def family_costs(family: str) -> ModuleType:
-    """The cost formulas of a family; the recipe schema has already checked the name."""
-    return import_module(f"{FAMILIES[family]}_costs")
+    """The cost formulas of a family; see `models.registry.family_module`."""
+    return import_module(f"{family_module(family).__name__}_costs")
 
 
 def trained_groups(recipe: Recipe) -> frozenset[FreezeGroup]:

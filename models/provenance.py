@@ -24,7 +24,17 @@ from recipes.schema import Recipe
 ENCODER = "encoder.json"
 RECIPE = "recipe.yaml"
 PROMPT = "prompt.yaml"
-PACKAGES = ("torch", "transformers", "peft", "accelerate", "datasets", "tokenizers", "deepspeed", "bitsandbytes")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+    "datasets",
+    "tokenizers",
+    "deepspeed",
+    "bitsandbytes",
+    "openai",
+)
 
 
 def environment() -> dict[str, Any]:

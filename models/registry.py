@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Final
 
 from collators.base import CollatorClass
+from recipes.errors import RecipeError
 
 # Family -> module with load_processor, load_model, adapt, freeze, spare_tower, group_of, trainable_by_group,
 # prompt_inputs and last_positions; beside it lies the module of its cost formulas (`models.costs`).
@@ -21,7 +22,17 @@ COLLATORS: Final = {
 
 
 def family_module(family: str) -> ModuleType:
-    """The module of a family; the recipe schema has already checked the name."""
+    """The module of a family; the recipe schema has already checked the name.
+
+    Raises:
+        RecipeError: The family has none: its models are on a server.
+    """
+    if family not in FAMILIES:
+        raise RecipeError(
+            f"models of family {family} are on a server: here they cannot be loaded, nor trained",
+            where="model.family",
+            fix="ask them with `python -m infer MODEL --engine openai`, or take a recipe of another family",
+        )
     return import_module(FAMILIES[family])
 
 

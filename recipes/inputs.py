@@ -85,6 +85,8 @@ class Images(Section):
         max_pixels: Largest area in pixels; larger images are reduced.
         max_tokens: Largest number of tokens of all images of a sample together: each image gets an equal share, where
             that is less than `max_pixels` (then `min_pixels` gives way, too); `null` sets no limit. For volumes.
+
+    Family `chat` has `max_pixels` only: images are sent in their native size, larger ones are reduced.
     """
 
     min_pixels: Positive = 65_536

@@ -24,7 +24,8 @@ from recipes.inputs import (
     Section,
 )
 
-Family = Literal["qwen3_vl", "paligemma"]
+LocalFamily = Literal["qwen3_vl", "paligemma"]
+Family = Literal[LocalFamily, "chat"]
 FreezeGroup = Literal["vision", "projector", "language", "embeddings", "head"]
 Role = Literal["attention", "mlp"]
 
@@ -33,8 +34,9 @@ class Model(Section):
     """The pretrained weights.
 
     Attributes:
-        family: Family of the architecture; checked against the checkpoint's own config.
-        checkpoint: Hub name or folder.
+        family: Family of the architecture; checked against the checkpoint's own config. `chat` is any model behind a
+            server with OpenAI's chat interface: it is asked, not trained.
+        checkpoint: Hub name or folder; of family `chat`, the name that the server knows.
         revision: Commit or tag on the hub; `null` takes the default branch.
         dtype: Type of the base weights in memory.
         quantization: `nf4` loads the base in 4 bits with double quantization (needs the `quant` extra).
@@ -261,11 +263,18 @@ class Recipe(Section):
 
     def _check_family(self) -> None:
         """What a family cannot do with the other sections."""
-        if self.model.family == "qwen3_vl":
-            if self.canvas is not None:
-                raise ValueError("canvas is for families that see one picture; qwen3_vl takes each image by itself")
+        family = self.model.family
+        if family != "paligemma" and self.canvas is not None:
+            raise ValueError(f"canvas is for families that see one picture; {family} takes each image by itself")
+        if family == "qwen3_vl":
             if self.adapter.vision:
                 raise ValueError("adapter.vision: no layer of qwen3_vl's vision tower has the name of a role")
+            return
+        if family == "chat":
+            if self.images.min_pixels > Images().min_pixels or self.images.max_tokens is not None:
+                raise ValueError(
+                    "images: a server's model has only max_pixels here; its own processor enlarges images and counts tokens"
+                )
             return
         if self.canvas is None:
             raise ValueError(

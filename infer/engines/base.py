@@ -16,8 +16,8 @@ class Generated:
     Attributes:
         text: Raw text with every special token but the end and padding ones; `None` on an error.
         finish: `stop`, or `length` where the limit on new tokens ended the text.
-        prompt_tokens: Tokens of the prompt, images included.
-        new_tokens: Generated tokens, the end token included.
+        prompt_tokens: Tokens of the prompt, images included; `None` where a server does not say.
+        new_tokens: Generated tokens, the end token included; likewise.
         ids: The generated tokens up to the end token; a text, tokenised again, may give others.
         label_scores: Class word -> log probability; see `benchmarks.predictions.Prediction`.
         label_scores_at: Whether the class follows the prompt or generated words; present with `label_scores`.
@@ -26,8 +26,8 @@ class Generated:
 
     text: str | None = None
     finish: Literal["stop", "length"] | None = None
-    prompt_tokens: int = 0
-    new_tokens: int = 0
+    prompt_tokens: int | None = 0
+    new_tokens: int | None = 0
     ids: tuple[int, ...] = ()
     label_scores: dict[str, float] | None = None
     label_scores_at: Literal["prompt", "generated"] | None = None

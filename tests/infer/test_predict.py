@@ -429,3 +429,77 @@ def test_an_engine_without_a_text_and_without_an_error_is_an_error():
 def test_settings_on_disk_are_readable_json(tmp_path):
     out = finish(job_of(tmp_path / "out"))
     assert json.loads((out / "settings.json").read_text()) == SETTINGS
+
+
+# Rows that hold an error, asked again.
+
+
+class Mended(Echo):
+    """The same engine once the record can be read."""
+
+    def generate(self, records):
+        return [
+            Generated(text="mended", finish="stop") if record.id == "r05" else result
+            for record, result in zip(records, super().generate(records), strict=True)
+        ]
+
+
+def retry(job, **changes):
+    return dataclasses.replace(job, retry_errors=True, **changes)
+
+
+@pytest.mark.parametrize("block", [1, 4])
+def test_errors_of_a_finished_folder_are_asked_again_and_nothing_else_changes(whole, tmp_path, block):
+    job = job_of(tmp_path / "out", block=block)
+    finish(job)
+    engine = Mended()
+    assert finish(retry(job), engine) == job.out
+    assert [ids for ids in engine.blocks if "r05" in ids] == engine.blocks
+    assert len(engine.blocks) == 1
+    assert not (job.out / "parts").exists()
+    old, new = whole.splitlines(), content(job.out).splitlines()
+    assert [number for number, line in enumerate(old) if new[number] != line] == [5]
+    assert json.loads(new[5])["text"] == "mended"
+    again = Mended()
+    finish(retry(job), again)
+    assert not again.blocks
+
+
+def test_errors_of_an_unfinished_folder_are_asked_again(tmp_path):
+    job = job_of(tmp_path / "out", block=1)
+    with pytest.raises(Killed):
+        finish(dataclasses.replace(job, decode=killing_decode(12)))
+    engine = Mended()
+    finish(retry(job), engine)
+    assert engine.blocks[0] == ["r05"]
+    assert all(row.error is None for row in read_predictions(job.out))
+
+
+def test_a_kill_before_the_manifest_is_gone_leaves_the_finished_folder(whole, tmp_path, monkeypatch):
+    job = job_of(tmp_path / "out")
+    finish(job)
+
+    def kill(path, missing_ok=False):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.unlink", kill)
+        with pytest.raises(Killed):
+            finish(retry(job))
+    assert content(finish(job)) == whole
+    # What the kill left does not count.
+    (job.out / "parts" / "part-00001.jsonl").write_bytes(whole)
+    finish(retry(job), Mended())
+    assert read_predictions(job.out)[5].text == "mended"
+
+
+@pytest.mark.parametrize("threads", [2, 5, 30])
+def test_blocks_beside_each_other_give_the_same_file(whole, tmp_path, threads):
+    engine = Echo()
+    assert content(finish(dataclasses.replace(job_of(tmp_path / "out"), threads=threads), engine)) == whole
+    assert sorted(engine.blocks) == [[record.id for record in RECORDS[n : n + 4]] for n in range(0, 22, 4)]
+
+
+def test_tokens_that_a_server_does_not_count_are_left_out():
+    generated = Generated(text="a", finish="stop", prompt_tokens=None, new_tokens=None)
+    assert to_row(RECORDS[0], generated, decode).tokens is None
