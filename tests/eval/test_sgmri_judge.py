@@ -447,12 +447,15 @@ def test_the_command_marks_tells_the_cost_and_writes_no_key(capsys, folders, tmp
         (["--judge-url", "http://x"], "without --judge"),
         (["--judge-price", "1", "2"], "without --judge"),
         (["--bertscore", "FOLDER"], "for a model"),
+        (["--judge", "m", "--judge-url", "https://me:secret@host/v1"], "more than an address"),
+        (["--judge", "m", "--judge-url", "https://host/v1?api-key=secret"], "more than an address"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(folders, arguments, message):
     given = [str(folders[1]) if word == "FOLDER" else word for word in arguments]
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as raised:
         main([str(folders[0]), "--profile", "corrected", *given])
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("price", [["-1", "2"], ["inf", "2"], ["nan", "2"], ["x", "2"]])
