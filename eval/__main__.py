@@ -25,6 +25,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from benchmarks.chat import OPENAI, Endpoint, price
 from recipes.errors import UserError, run_command
@@ -200,6 +201,12 @@ def _marker(options: argparse.Namespace, runs: Sequence[LoadedRun]) -> Marker | 
         raise UserError(
             f"--bertscore took the folder {options.bertscore} for a model",
             fix="put --bertscore after the folders, at the end of the line",
+        )
+    address = urlsplit(options.judge_url or "")
+    if address.username or address.password or address.query:
+        raise UserError(
+            "--judge-url holds more than an address, which is printed and written",
+            fix="give the key as OPENAI_API_KEY, and the URL up to /v1",
         )
     from eval.sgmri.bertscore import BertScore
     from eval.sgmri.judge import Judge

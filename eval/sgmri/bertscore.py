@@ -31,7 +31,7 @@ class BertScore:
         """F1 of each pair of candidate and reference; may be negative.
 
         Args:
-            pairs: Texts, none of them empty.
+            pairs: Texts.
             cache: Where values are looked up and kept.
 
         Raises:

@@ -76,7 +76,7 @@ class Judge:
         """The judge's reply on each pair of candidate and reference; `""` where the call failed for good.
 
         Args:
-            pairs: Texts, none of them empty; equal pairs are asked once.
+            pairs: Texts; equal pairs are asked once.
             cache: Where replies are looked up and kept.
 
         Raises:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from benchmarks.sgmri import BOX_TASKS, level_and_task
+from collators.codecs.sgmri_official import official_output
 from eval.corrected_sgmri.texts import ar_texts
 from eval.run import LoadedRun
+from eval.sgmri import text as published
+from eval.sgmri.answers import without_thinking
 from eval.sgmri.bertscore import BertScore
 from eval.sgmri.judge import Judge
 from eval.sgmri.mark_cache import Mark, MarkCache, open_cache, read_marks
@@ -19,7 +22,6 @@ from eval.sgmri.marks import TextMarks
 Pair = tuple[str, str]
 # Record id -> the texts that a profile compares.
 Texts = Mapping[str, Pair]
-TextsOf = Callable[[LoadedRun], Texts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +46,11 @@ def mark_runs(
     Args:
         runs: Runs on SGMRI-VQA.
         marker: Who is asked.
-        profiles: Whose texts are marked; what `TEXTS` does not know is passed over.
+        profiles: Whose texts are marked.
 
     Returns:
-        Name of a run -> record id -> marks, of every localization and captioning record that did not fail on our side.
+        Name of a run -> record id -> marks, of every localization and captioning record; of those that failed on our
+        side for the published profile only, which scores the text [ERROR: ...].
 
     Raises:
         UserError: A judge or BERTScore cannot be used.
@@ -60,9 +63,10 @@ def mark_runs(
     for run in runs:
         marks: dict[str, TextMarks] = {}
         with open_cache(run.folder, known) as cache:
-            for profile in (profile for profile in profiles if profile in TEXTS):
-                add = _add_corrected if profile == "corrected" else _add_published
-                marks = add(marks, TEXTS[profile](run), marker, cache)
+            if "published" in profiles:
+                marks = _add_published(marks, published_texts(run), marker, cache)
+            if "corrected" in profiles:
+                marks = _add_corrected(marks, corrected_texts(run), marker, cache)
         result[run.name] = marks
     return result
 
@@ -76,12 +80,21 @@ def corrected_texts(run: LoadedRun) -> Texts:
     }
 
 
-# Profile -> the texts that it compares.
-TEXTS: dict[str, TextsOf] = {"corrected": corrected_texts}
+def published_texts(run: LoadedRun) -> Texts:
+    """The texts that the published scorer compares; the candidate is empty where an answer has none."""
+    return {
+        record.id: published.ar_texts(
+            without_thinking(official_output(record, prediction, run.manifest.codec)),
+            record.target.text or "",
+            level_and_task(record)[1],
+        )
+        for record, prediction in zip(run.records, run.predictions, strict=True)
+        if level_and_task(record)[1] in BOX_TASKS
+    }
 
 
 def _add_corrected(marks: dict[str, TextMarks], texts: Texts, marker: Marker, cache: MarkCache) -> dict[str, TextMarks]:
-    replies, values = _ask(texts.values(), marker, cache)
+    replies, values = _ask([pair for pair in texts.values() if all(pair)], marker, cache)
     return marks | {
         key: msgspec.structs.replace(
             marks.get(key, TextMarks()),
@@ -94,10 +107,11 @@ def _add_corrected(marks: dict[str, TextMarks], texts: Texts, marker: Marker, ca
 
 def _add_published(marks: dict[str, TextMarks], texts: Texts, marker: Marker, cache: MarkCache) -> dict[str, TextMarks]:
     """Of each reference compared with itself too, by which the published scorer divides."""
-    replies, values = _ask(texts.values(), marker, cache)
-    own: dict[Pair, str] = {}
-    if marker.judge is not None:
-        own = marker.judge.replies([(ref, ref) for _, ref in texts.values() if ref.strip()], cache)
+    asked = [pair for pair in texts.values() if pair[0]]
+    replies, values = _ask(asked, marker, cache)
+    own = (
+        {} if marker.judge is None else marker.judge.replies([(reference, reference) for _, reference in asked], cache)
+    )
     return marks | {
         key: msgspec.structs.replace(
             marks.get(key, TextMarks()),
@@ -109,8 +123,7 @@ def _add_published(marks: dict[str, TextMarks], texts: Texts, marker: Marker, ca
     }
 
 
-def _ask(pairs: Iterable[Pair], marker: Marker, cache: MarkCache) -> tuple[dict[Pair, str], dict[Pair, float]]:
-    """Replies and BERTScores of the pairs of which neither text is empty."""
-    whole = [pair for pair in pairs if all(text.strip() for text in pair)]
-    replies = {} if marker.judge is None else marker.judge.replies(whole, cache)
-    return replies, {} if marker.bertscore is None else marker.bertscore.f1(whole, cache)
+def _ask(pairs: Sequence[Pair], marker: Marker, cache: MarkCache) -> tuple[dict[Pair, str], dict[Pair, float]]:
+    """Replies and BERTScores of the pairs; empty where nobody is asked."""
+    replies = {} if marker.judge is None else marker.judge.replies(pairs, cache)
+    return replies, {} if marker.bertscore is None else marker.bertscore.f1(pairs, cache)

@@ -14,7 +14,6 @@ from eval.__main__ import main
 from eval.evaluate import evaluate
 from eval.run import load_runs
 from eval.schema import read_result
-from eval.sgmri import marking
 from eval.sgmri.bertscore import BertScore
 from eval.sgmri.judge import Endpoint, Judge, prompt
 from eval.sgmri.mark_cache import MARKS, Mark, mark_key, open_cache, read_marks
@@ -349,19 +348,42 @@ def test_what_one_run_was_told_another_need_not_ask(folders):
     assert len(server.calls) == 5
 
 
-def test_published_texts_have_marks_of_their_own_and_of_the_reference(folders, monkeypatch):
-    texts = {"s0": ("reply", "reference"), "s1": ("", "other")}
-    monkeypatch.setitem(marking.TEXTS, "published", lambda run: texts)
+def test_published_texts_have_marks_of_their_own_and_of_the_reference(folders, records, monkeypatch):
     calls = fake_bert_score(monkeypatch)
-    with judge_server("5,5,5") as server:
+    with judge_server(lambda question: mark_key([question])) as server:
         marker = Marker(judge=Judge(Endpoint(model="m", url=server.url)), bertscore=BertScore())
-        marks = mark_runs(load_runs(folders[:1]), marker, ("published",))["good"]
-    assert marks == {
-        "s0": TextMarks(judge_reply="5,5,5", judge_reply_on_reference="5,5,5", bertscore_f1=0.5),
-        "s1": TextMarks(judge_reply="", judge_reply_on_reference="5,5,5", bertscore_f1=0.0),
-    }
-    assert len(server.calls) == 3
-    assert calls[1] == [("reply", "reference")]
+        marks = mark_runs(load_runs(folders), marker, ("published",))
+
+    def said(candidate, reference):
+        return mark_key([prompt(candidate, reference)])
+
+    # The whole reply, and captions with their places.
+    caption = records[1].target.text
+    assert marks["good"]["s1"] == TextMarks(
+        judge_reply=said("(decoded)", caption), judge_reply_on_reference=said(caption, caption), bertscore_f1=0.5
+    )
+    assert marks["bad"]["s3"].judge_reply == said("[ERROR: out of memory]", "No mass.")
+    assert ("(decoded)", caption) in [pair for call in calls if isinstance(call, list) for pair in call]
+    assert all(mark.corrected_judge_reply is None for run in marks.values() for mark in run.values())
+
+
+def test_the_published_scorer_finds_the_marks_of_the_texts_that_it_compares(tmp_path, records):
+    asked = [msgspec.structs.replace(each, id=f"{each.id}_video_qa_") for each in records]
+    rows = [answered(each, "A mass.") for each in asked[:-1]]
+    rows = [msgspec.structs.replace(row, text="A mass.") for row in rows] + [perfect(asked[-1])]
+    data = write_data(tmp_path / "data", asked, benchmark="sgmri")
+    runs = load_runs([write_run(tmp_path / "run", data, rows, codec="sgmri_text")])
+    with judge_server("5,5,5") as server:
+        marks = mark_runs(runs, Marker(judge=Judge(Endpoint(model="m", url=server.url))), ("published", "corrected"))
+    # Four references, each also compared with itself. The profiles differ in two: a full stop, a frame.
+    assert len(server.calls) == 2 * 4 + 2
+    judged, bare = (evaluate(runs, resamples=100, marks=given) for given in (marks, None))
+    for task in ("image_localization", "volume_captioning"):
+        with_judge, without = (r.systems[0].published.report[task]["ar_score"]["mean"] for r in (judged, bare))
+        # A judge that likes the answer as much as the reference gives the whole .4.
+        assert with_judge == pytest.approx(0.4 + 0.6 * without)
+    assert any("0 of 4 answers have a judge's marks" in note for note in bare.notes)
+    assert any("4 of 4 answers have a judge's marks and 0 a BERTScore" in note for note in judged.notes)
 
 
 def test_evaluate_takes_marks_and_compares_what_both_runs_have(folders):
@@ -425,12 +447,15 @@ def test_the_command_marks_tells_the_cost_and_writes_no_key(capsys, folders, tmp
         (["--judge-url", "http://x"], "without --judge"),
         (["--judge-price", "1", "2"], "without --judge"),
         (["--bertscore", "FOLDER"], "for a model"),
+        (["--judge", "m", "--judge-url", "https://me:secret@host/v1"], "more than an address"),
+        (["--judge", "m", "--judge-url", "https://host/v1?api-key=secret"], "more than an address"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(folders, arguments, message):
     given = [str(folders[1]) if word == "FOLDER" else word for word in arguments]
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as raised:
         main([str(folders[0]), "--profile", "corrected", *given])
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("price", [["-1", "2"], ["inf", "2"], ["nan", "2"], ["x", "2"]])
