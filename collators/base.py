@@ -22,16 +22,29 @@ IGNORE = -100
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Token counts of one sample: text of the prompt, images, target with its end token."""
+    """Token counts of one sample.
+
+    Attributes:
+        text: Of the prompt, images left out.
+        images: Of all its images.
+        target: Of the target, with its end token.
+        pictures: Images that the model sees; views on one canvas are one.
+    """
 
     text: int
     images: int
     target: int
+    pictures: int = 1
 
     @property
     def total(self) -> int:
         """All tokens of the sample."""
         return self.text + self.images + self.target
+
+    @property
+    def image_pairs(self) -> int:
+        """Pairs of image tokens that lie on the same picture; all pictures of a sample are taken to be of one size."""
+        return self.images**2 // max(self.pictures, 1)
 
 
 class Collator(Protocol):

@@ -85,7 +85,7 @@ class Qwen3VLCollator:
         prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
         targets = batch_targets(self, records, learn=self.targets)
         for record, prompt, target, images in zip(records, prompts, targets, counts, strict=True):
-            self.check_length(record, Length(len(prompt) - images, images, len(target)))
+            self.check_length(record, Length(len(prompt) - images, images, len(target), len(record.images)))
         return {**self._pad(prompts, targets, blank=not sum(counts)), **pixels}
 
     def measure(self, records: Sequence[Record]) -> list[Length]:
@@ -99,6 +99,7 @@ class Qwen3VLCollator:
                 len(prompt) - len(record.images),
                 sum(self._image_tokens(image, record) for image in record.images),
                 len(target),
+                len(record.images),
             )
             for record, prompt, target in zip(records, prompts, targets, strict=True)
         ]

@@ -6,8 +6,9 @@ A family's formulas are the module `models.<family>_costs` with `skeleton`, `is_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from importlib import import_module
 from types import ModuleType
 
@@ -32,14 +33,14 @@ class MicroBatch:
         width: Tokens of each sample with padding and images, L.
         images: Image tokens of all samples.
         supervised: Tokens with loss of all samples, S.
-        pictures: Images per sample.
+        image_pairs: Pairs of image tokens of all samples that lie on the same picture.
     """
 
     samples: int
     width: int
     images: int
     supervised: int
-    pictures: int
+    image_pairs: int
 
     @property
     def tokens(self) -> int:
@@ -47,21 +48,24 @@ class MicroBatch:
         return self.samples * self.width
 
 
-def longest_batch(lengths: Sequence[Length], samples: int, *, pictures: int) -> MicroBatch:
+def longest_batch(lengths: Sequence[Length], samples: int) -> MicroBatch:
     """The largest forward pass that any order of the samples can bring together.
 
     Args:
         lengths: Token counts of each sample.
         samples: Samples per forward pass.
-        pictures: Images per sample.
     """
     samples = min(samples, len(lengths))
+
+    def largest(counts: Iterable[int]) -> int:
+        return sum(nlargest(samples, counts))
+
     return MicroBatch(
         samples=samples,
         width=max(length.total for length in lengths),
-        images=sum(sorted((length.images for length in lengths), reverse=True)[:samples]),
-        supervised=sum(sorted((length.target for length in lengths), reverse=True)[:samples]),
-        pictures=pictures,
+        images=largest(length.images for length in lengths),
+        supervised=largest(length.target for length in lengths),
+        image_pairs=largest(length.image_pairs for length in lengths),
     )
 
 

@@ -67,7 +67,7 @@ def _vision(shape: Shape, recipe: Recipe, batch: MicroBatch, numerics: Numerics)
         return projector, 0
     scores = 0
     if recipe.model.attention == "eager":
-        scores = batch.images**2 // batch.samples * shape.heads
+        scores = batch.image_pairs * shape.heads
     block = patches * _vision_block(shape, recipe, numerics) + scores * score_bytes(numerics)
     flight = max(patches * shape.inner * FLIGHT_BYTES, scores * score_flight_bytes(numerics))
     kept = block

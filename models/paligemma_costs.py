@@ -26,7 +26,7 @@ def pixels_per_token(config: PaliGemmaConfig) -> int:
     return int(config.vision_config.patch_size**2)
 
 
-def flops(config: PaliGemmaConfig, recipe: Recipe, length: Length, *, pictures: int) -> int:  # noqa: ARG001
+def flops(config: PaliGemmaConfig, recipe: Recipe, length: Length) -> int:
     """Floating-point operations of one sample's forward and backward pass, padding left out.
 
     Counted as in `models.qwen3_vl_costs.flops`.
@@ -35,7 +35,6 @@ def flops(config: PaliGemmaConfig, recipe: Recipe, length: Length, *, pictures: 
         config: The model's config.
         recipe: The run: what is trained, and whether blocks are recomputed.
         length: Token counts of the sample.
-        pictures: Not needed: whatever images a record has stand on one canvas.
     """
     shape = Shape.of(config)
     trained = trained_groups(recipe)
@@ -45,7 +44,7 @@ def flops(config: PaliGemmaConfig, recipe: Recipe, length: Length, *, pictures: 
     block = block_flops(
         patches,
         weights=shape.vision_block_weights,
-        pairs=patches**2,
+        pairs=length.image_pairs,
         width=width,
         products=2 + back + 2 * ("vision" in trained),
         scores=2 + back + 2 * through,

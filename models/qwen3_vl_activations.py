@@ -87,8 +87,7 @@ def _vision_block(shape: Shape, recipe: Recipe, batch: MicroBatch, numerics: Num
     patches = batch.images * shape.patches_per_token
     total = patches * (2 * layer_norm_bytes(numerics) * width + numerics.compute * (9 * width + 2 * inner))
     if recipe.model.attention == "eager":
-        # All images are taken to be of the same size.
-        pairs = patches**2 // (batch.samples * batch.pictures)
+        pairs = batch.image_pairs * shape.patches_per_token**2
         total += pairs * shape.vision.num_heads * score_bytes(numerics)
     return int(total)
 

@@ -23,7 +23,7 @@ def pixels_per_token(config: Qwen3VLConfig) -> int:
     return int((config.vision_config.patch_size * config.vision_config.spatial_merge_size) ** 2)
 
 
-def flops(config: Qwen3VLConfig, recipe: Recipe, length: Length, *, pictures: int) -> int:
+def flops(config: Qwen3VLConfig, recipe: Recipe, length: Length) -> int:
     """Floating-point operations of one sample's forward and backward pass, padding left out.
 
     A product with a matrix of N elements costs 2N operations per token forward, 2N backward for its input and 2N
@@ -34,12 +34,12 @@ def flops(config: Qwen3VLConfig, recipe: Recipe, length: Length, *, pictures: in
         config: The model's config.
         recipe: The run: what is trained, and whether blocks are recomputed.
         length: Token counts of the sample.
-        pictures: Images of the sample, taken to be of the same size.
     """
     shape = Shape.of(config)
     trained = trained_groups(recipe)
     patches = length.images * shape.patches_per_token
-    vision = 2 * patches * shape.vision_block_weights + 4 * patches**2 // pictures * shape.vision.hidden_size
+    pairs = length.image_pairs * shape.patches_per_token**2
+    vision = 2 * patches * shape.vision_block_weights + 4 * pairs * shape.vision.hidden_size
     vision = vision * (6 + recomputed(recipe) if "vision" in trained else 2) // 2
     merger = 2 + 2 * ("projector" in trained) + 2 * ("vision" in trained)
     return int(

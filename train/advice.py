@@ -122,10 +122,10 @@ def _smaller_pictures(setup: _Setup, model: ModelSize) -> Iterator[_Change]:
 
 
 def _pixels(setup: _Setup, model: ModelSize) -> Iterator[_Change]:
-    """Half and a quarter of the area of the largest image."""
+    """Half and a quarter of the area that an image has in the sample with most image tokens."""
     area = model.costs.pixels_per_token(model.config)
-    pictures = setup.workload.pictures
-    largest = max(length.images for length in setup.workload.lengths) // pictures
+    most = max(setup.workload.lengths, key=lambda length: length.images)
+    largest = most.images // max(most.pictures, 1)
     for tokens in (largest // 2, largest // 4):
         if tokens:
             limit = tokens * area
@@ -133,7 +133,7 @@ def _pixels(setup: _Setup, model: ModelSize) -> Iterator[_Change]:
             text = f"images.max_pixels={limit}"
             if minimum != setup.recipe.images.min_pixels:
                 text += f" images.min_pixels={limit}"
-            change = _Shrink(tokens * pictures, "images", {"max_pixels": limit, "min_pixels": minimum})
+            change = _Shrink(tokens, "images", {"max_pixels": limit, "min_pixels": minimum})
             yield _Change(f"{text} (details get lost)", change)
 
 
@@ -147,14 +147,16 @@ def _canvas(model: ModelSize, size: int) -> Iterator[_Change]:
 
 @dataclass(frozen=True, slots=True)
 class _Shrink:
-    """Sets a section and cuts the image tokens of each sample to at most `tokens`."""
+    """Sets a section and cuts each picture to at most `tokens` image tokens."""
 
     tokens: int
     section: str
     values: dict[str, int]
 
     def __call__(self, run: _Setup) -> _Setup:
-        lengths = [replace(length, images=min(length.images, self.tokens)) for length in run.workload.lengths]
+        lengths = [
+            replace(length, images=min(length.images, self.tokens * length.pictures)) for length in run.workload.lengths
+        ]
         return replace(_set(run, self.section, **self.values), workload=replace(run.workload, lengths=lengths))
 
 

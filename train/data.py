@@ -32,7 +32,6 @@ class Measured:
         dropped: Ids left out because they were over a limit (`batch.overlong: drop`).
         unseen: Ids left out because a target box is on a frame that is not shown (`frames.unseen`).
         cut_boxes: Target boxes on frames that are not shown, of records that stay (`frames.unseen: cut`).
-        pictures: Images that the sample with most image tokens is shown with.
     """
 
     records: Subset[Record]
@@ -41,7 +40,6 @@ class Measured:
     dropped: list[str]
     unseen: list[str] = field(default_factory=list)
     cut_boxes: int = 0
-    pictures: int = 1
 
     @property
     def supervised(self) -> int:
@@ -96,9 +94,7 @@ def load_measured(recipe: Recipe, split: str, collator: Collator, *, limit: int 
             f"split {split} has no record to use", where=recipe.data.dataset, fix="raise the limits or prepare it"
         )
     subset: Subset[Record] = Subset(records, keep)  # type: ignore[arg-type]  # RecordDataset is torch-free
-    largest = max(range(len(keep)), key=lambda place: lengths[place].images)
-    pictures = len(collator.encoder.shown(records[keep[largest]]).images)
-    return Measured(subset, lengths, samples, dropped, unseen, cut, pictures)
+    return Measured(subset, lengths, samples, dropped, unseen, cut)
 
 
 def _hidden_boxes(recipe: Recipe, collator: Collator, record: Record) -> int | None:

@@ -6,12 +6,13 @@
 
 The memory is that of one process at the peak of its largest forward and backward pass. Allocators cut memory into
 blocks and lose some of it, so a run that needs more than 90 % of what is free is called tight. Time is not
-guessed: it follows from the operations per second that the first steps reach.
+guessed: `train.pace` takes it from the first steps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import mean
 
 from models.processes import process_state
 from recipes.schema import Recipe
@@ -20,7 +21,7 @@ from train.data import Measured
 from train.device_memory import current_launch, memory_for_run
 from train.memory import Launch, Part
 from train.prepare import read_feed
-from train.sizing import ModelSize, Workload
+from train.sizing import ModelSize, Workload, step_samples
 
 TIGHT = 0.9
 GIB = 1024**3
@@ -31,19 +32,25 @@ class Estimate:
     """What a run needs.
 
     Attributes:
+        parameters: Group -> (trained, all) parameter counts.
         parts: Memory of one process, by what it is for.
         batch: The largest forward pass, in words.
         available: Bytes that the process may use.
         device: Type of the device, `cuda` or `cpu`.
+        step_tokens: Tokens of a mean optimiser step, all processes together, images included.
+        step_images: Image tokens among them.
         step_flops: Floating-point operations of a mean optimiser step, all processes together.
         run_flops: Those of the whole run.
         advice: What to change, least harm first; empty where the run fits.
     """
 
+    parameters: dict[str, tuple[int, int]]
     parts: tuple[Part, ...]
     batch: str
     available: int
     device: str
+    step_tokens: float
+    step_images: float
     step_flops: float
     run_flops: float
     advice: tuple[Advice, ...]
@@ -60,10 +67,19 @@ class Estimate:
 
     def lines(self) -> list[str]:
         """The estimate as text."""
-        lines = [f"memory of one process at its peak, estimated for {self.batch}:"]
+        trained, every = (sum(pair[i] for pair in self.parameters.values()) for i in (0, 1))
+        lines = [
+            f"  {group:<10} {part:>13,} of {whole:>13,} parameters trained"
+            for group, (part, whole) in self.parameters.items()
+        ]
+        lines.append(f"  {'all':<10} {trained:>13,} of {every:>13,} ({100 * trained / every:.2f} %)")
+        lines.append(f"memory of one process at its peak, estimated for {self.batch}:")
         lines += [f"  {part.name:<36} {_amount(part.bytes)}" for part in self.parts]
         lines.append(f"  {'all':<36} {_amount(self.total)} of {_amount(self.available).strip()} free ({self.device})")
-        lines.append(f"operations: {self.step_flops:.3g} per step, {self.run_flops:.3g} in all, padding left out")
+        lines.append(
+            f"mean step, padding left out: {self.step_tokens:,.0f} tokens, {self.step_images:,.0f} of them of images; "
+            f"{self.step_flops:.3g} operations, {self.run_flops:.3g} in all"
+        )
         if self.fits:
             return lines
         lines.append(
@@ -111,11 +127,15 @@ def estimate_run(recipe: Recipe, workload: Workload, launch: Launch | None = Non
     model = ModelSize.of(recipe, on_cpu=device == "cpu")
     available = memory_for_run()
     step = model.step_flops(recipe, workload, launch)
+    samples = step_samples(recipe, launch)
     return Estimate(
+        parameters=model.parameters,
         parts=tuple(model.parts(recipe, workload, launch)),
         batch=model.describe_batch(recipe, workload),
         available=available,
         device=device,
+        step_tokens=samples * mean(length.total for length in workload.lengths),
+        step_images=samples * mean(length.images for length in workload.lengths),
         step_flops=step,
         run_flops=step * workload.steps,
         advice=advise(model, recipe, workload, launch, limit=int(TIGHT * available)),
@@ -124,7 +144,7 @@ def estimate_run(recipe: Recipe, workload: Workload, launch: Launch | None = Non
 
 def workload_of(measured: Measured, steps: int) -> Workload:
     """What a measured training split feeds a run of so many optimiser steps; opens no image."""
-    return Workload(measured.lengths, measured.pictures, steps)
+    return Workload(measured.lengths, steps)
 
 
 def estimate_recipe(recipe: Recipe) -> Estimate:

@@ -97,6 +97,16 @@ class Plan:
             start = epoch * self.steps_per_epoch
             yield from self.epoch(epoch)[max(first - start, 0) : total - start]
 
+    def tokens(self, step: Step) -> int:
+        """Tokens of a step's samples over all processes, images included; padding and fillers are left out."""
+        return sum(
+            self.samples[position].tokens
+            for part in step.parts
+            for micro in part
+            for position, weight in zip(micro.samples, micro.weights, strict=True)
+            if weight
+        )
+
     def _shuffled(self, epoch: int) -> list[int]:
         order = list(range(len(self.samples)))
         random.Random(f"order:{self.seed}:{epoch}").shuffle(order)

@@ -133,13 +133,8 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
 
 def plan(prepared: Prepared, processes: int) -> list[str]:
     """The lines printed before the first step."""
-    recipe, counts = prepared.recipe, prepared.parameters
-    trainable, total = (sum(pair[i] for pair in counts.values()) for i in (0, 1))
+    recipe = prepared.recipe
     lines = [f"recipe {recipe.name}: {recipe.adapter.kind} on {recipe.model.checkpoint}"]
-    lines += [
-        f"  {group:<10} {part:>13,} of {whole:>13,} parameters trained" for group, (part, whole) in counts.items()
-    ]
-    lines.append(f"  {'all':<10} {trainable:>13,} of {total:>13,} ({100 * trainable / total:.2f} %)")
     lines.append(describe(prepared.train, f"train ({recipe.data.train})"))
     if prepared.validation is not None:
         lines.append(describe(prepared.validation, f"validation ({recipe.data.validation})"))

@@ -23,6 +23,7 @@ from train.disk import check_room, writing
 from train.estimate import compare_peak, estimate_run, workload_of
 from train.loader import StepLoader
 from train.outputs import MANIFEST, MODEL, write_card, write_manifest
+from train.pace import Pace
 from train.prepare import Prepared, Say, prepare
 from train.reading import reading
 from train.resume import claim, finish_from, is_over, set_aside
@@ -99,12 +100,15 @@ def _train(prepared: Prepared, out: Path, resume: Path | None, say: Say) -> None
         if main:
             _write(prepared, out, finish_from(resume, part), time.monotonic() - started)
         return
-    trainer = _trainer(prepared, out, first=0 if resume is None else read_state(resume).global_step)
+    first = 0 if resume is None else read_state(resume).global_step
+    pace = Pace(prepared.schedule, first=first, total=prepared.steps, say=say)
+    trainer = _trainer(prepared, out, first=first)
+    trainer.add_callback(pace)
     with reading(resume):
         trainer.train(resume_from_checkpoint=str(resume) if resume is not None else None)
     trainer.save_model(str(part))
     if main:
-        _write(prepared, out, trainer.state, time.monotonic() - started)
+        _write(prepared, out, trainer.state, time.monotonic() - started, pace.facts)
 
 
 def _trainer(prepared: Prepared, out: Path, *, first: int) -> GroundedTrainer:
@@ -133,10 +137,12 @@ def _trainer(prepared: Prepared, out: Path, *, first: int) -> GroundedTrainer:
     )
 
 
-def _write(prepared: Prepared, out: Path, state: TrainerState, seconds: float) -> None:
+def _write(
+    prepared: Prepared, out: Path, state: TrainerState, seconds: float, pace: dict[str, float] | None = None
+) -> None:
     """Completes the model folder and writes history and manifest, the manifest last: it marks the end."""
     folder = out / _PART
-    facts = _facts(prepared, state, seconds)
+    facts = _facts(prepared, state, seconds) | {"pace": pace}
     prepared.processor.save_pretrained(folder)
     (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; the recipe says it all
     write_encoder(folder, prepared.recipe, prepared.encoder)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from collators.base import Length
 from models.costs import MicroBatch, family_costs, longest_batch
+from models.registry import family_module
 from recipes.schema import Recipe
 from train.memory import Launch, Part, Weight, numerics, read_weights, state_parts
 
@@ -22,12 +23,10 @@ class Workload:
 
     Attributes:
         lengths: Token counts of each training sample.
-        pictures: Images per sample, which a family with a canvas puts into one picture.
         steps: Optimiser steps of the run.
     """
 
     lengths: Sequence[Length]
-    pictures: int
     steps: int
 
 
@@ -39,12 +38,14 @@ class ModelSize:
         costs: The family's formulas.
         config: The checkpoint's config.
         weights: Every parameter tensor.
+        parameters: Group -> (trained, all) parameter counts.
         on_cpu: Whether a CPU computes.
     """
 
     costs: ModuleType
     config: PreTrainedConfig
     weights: list[Weight]
+    parameters: dict[str, tuple[int, int]]
     on_cpu: bool
 
     @classmethod
@@ -57,7 +58,8 @@ class ModelSize:
         """
         costs = family_costs(recipe.model.family)
         config, model = costs.skeleton(recipe)
-        return cls(costs, config, read_weights(model, recipe), on_cpu)
+        parameters = family_module(recipe.model.family).trainable_by_group(model)
+        return cls(costs, config, read_weights(model, recipe), parameters, on_cpu)
 
     def parts(self, recipe: Recipe, workload: Workload, launch: Launch) -> list[Part]:
         """Memory of one process, by what it is for."""
@@ -92,11 +94,8 @@ class ModelSize:
 
     def step_flops(self, recipe: Recipe, workload: Workload, launch: Launch) -> float:
         """Floating-point operations of a mean optimiser step over all processes."""
-        one: int = sum(
-            self.costs.flops(self.config, recipe, item, pictures=workload.pictures) for item in workload.lengths
-        )
-        samples = recipe.batch.size * recipe.batch.accumulation * launch.processes
-        return one / len(workload.lengths) * samples
+        one: int = sum(self.costs.flops(self.config, recipe, item) for item in workload.lengths)
+        return one / len(workload.lengths) * step_samples(recipe, launch)
 
     def describe_batch(self, recipe: Recipe, workload: Workload) -> str:
         """The largest forward pass in words."""
@@ -107,9 +106,14 @@ class ModelSize:
         )
 
 
+def step_samples(recipe: Recipe, launch: Launch) -> int:
+    """Samples of an optimiser step over all processes."""
+    return recipe.batch.size * recipe.batch.accumulation * launch.processes
+
+
 def largest_batch(recipe: Recipe, workload: Workload) -> MicroBatch:
     """The largest forward pass that the recipe can make of the samples."""
     samples = recipe.batch.size
     if recipe.batch.max_tokens is not None:
         samples = max(1, recipe.batch.max_tokens // max(length.total for length in workload.lengths))
-    return longest_batch(workload.lengths, samples, pictures=workload.pictures)
+    return longest_batch(workload.lengths, samples)

@@ -188,12 +188,17 @@ def test_ids_labels_and_pixels_are_those_of_the_stock_processor(
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4))
 def test_measured_lengths_are_those_of_the_batch(recipe, rows):
-    records = [plain_record(f"?{question}", answer, name=f"{n}") for n, (question, answer) in enumerate(rows)]
+    """A canvas is one picture, whatever stands on it."""
+    views = [("a", 64, 64), ("b", 64, 64)]
+    records = [
+        plain_record(f"?{question}", answer, name=f"{n}", images=views[: 1 + n % 2])
+        for n, (question, answer) in enumerate(rows)
+    ]
     collator = make_collator(recipe, pictures(records), targets=True)
     batch = collator(records)
     for row, length in enumerate(collator.measure(records)):
         real, target = int(batch["attention_mask"][row].sum()), int((batch["labels"][row] != IGNORE).sum())
-        assert length == Length(real - 16 - target, 16, target)
+        assert length == Length(real - 16 - target, 16, target, 1)
 
 
 # The canvas.

@@ -202,7 +202,7 @@ def test_measured_lengths_are_those_of_the_batch(recipe, rows):
         real = batch["attention_mask"][row].bool()
         images = int((ids == collator.image_id).sum())
         target = int((labels != IGNORE).sum())
-        assert length == Length(int(real.sum()) - images - target, images, target)
+        assert length == Length(int(real.sum()) - images - target, images, target, len(records[row].images))
 
 
 # Images.

@@ -9,6 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForImageTextToText, Qwen3VLConfig
 
+from collators.base import Length
 from models.costs import MicroBatch, family_costs
 from models.registry import family_module
 from train.loss import summed_loss
@@ -53,6 +54,36 @@ def small_config(*, vocabulary=2000, tied=True):
         vision_end_token_id=8,
         tie_word_embeddings=tied,
     )
+
+
+def mixed_batch(counts, grid, *, text):
+    """As `made_up_batch`, with so many images in each sample and so many other tokens; and the samples' lengths."""
+    tokens = grid[0] * grid[1] // 4
+    lengths = [Length(text - SUPERVISED, count * tokens, SUPERVISED, count) for count in counts]
+    width = max(length.total for length in lengths)
+    ids = torch.full((len(counts), width), TEXT)
+    mask = torch.ones_like(ids)
+    labels = torch.full_like(ids, -100)
+    for row, (count, length) in enumerate(zip(counts, lengths, strict=True)):
+        # Neighbouring images need a token between them to count as two.
+        for number in range(count):
+            start = 1 + number * (tokens + 1)
+            ids[row, start : start + tokens] = IMAGE
+        mask[row, length.total :] = 0
+        labels[row, length.total - SUPERVISED : length.total] = ANSWER
+    batch = _with_images(ids, mask, labels, images=sum(counts), grid=grid)
+    return batch, labels, lengths
+
+
+def _with_images(ids, mask, labels, *, images, grid):
+    return {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "mm_token_type_ids": (ids == IMAGE).long(),
+        "pixel_values": torch.randn(images * grid[0] * grid[1], 1536),
+        "image_grid_thw": torch.tensor([[1, *grid]] * images),
+        "logits_to_keep": torch.cat([labels[:, 1:] != -100, torch.zeros(len(ids), 1, dtype=torch.bool)], dim=1),
+    }
 
 
 def trainable_model(config, recipe):
@@ -104,16 +135,13 @@ def made_up_batch(samples, width, grid):
     labels[:, -SUPERVISED - 2 : -2] = ANSWER
     mask = torch.ones_like(ids)
     mask[0, -2:] = 0
-    batch = {
-        "input_ids": ids,
-        "attention_mask": mask,
-        "mm_token_type_ids": (ids == IMAGE).long(),
-        "pixel_values": torch.randn(samples * grid[0] * grid[1], 1536),
-        "image_grid_thw": torch.tensor([[1, *grid]] * samples),
-        "logits_to_keep": torch.cat([labels[:, 1:] != -100, torch.zeros(samples, 1, dtype=torch.bool)], dim=1),
-    }
+    batch = _with_images(ids, mask, labels, images=samples, grid=grid)
     shape = MicroBatch(
-        samples=samples, width=width, images=samples * tokens, supervised=samples * SUPERVISED, pictures=1
+        samples=samples,
+        width=width,
+        images=samples * tokens,
+        supervised=samples * SUPERVISED,
+        image_pairs=samples * tokens**2,
     )
     return batch, labels, shape
 

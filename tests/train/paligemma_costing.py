@@ -67,7 +67,11 @@ def paligemma_batch(samples, width, side):
         "logits_to_keep": torch.cat([labels[:, 1:] != -100, torch.zeros(samples, 1, dtype=torch.bool)], dim=1),
     }
     shape = MicroBatch(
-        samples=samples, width=width, images=samples * tokens, supervised=samples * SUPERVISED, pictures=2
+        samples=samples,
+        width=width,
+        images=samples * tokens,
+        supervised=samples * SUPERVISED,
+        image_pairs=samples * tokens**2,
     )
     return batch, labels, shape
 

@@ -18,6 +18,7 @@ from tests.train.costing import (
     estimated,
     forward,
     made_up_batch,
+    mixed_batch,
     peak_bytes,
     saved_bytes,
     small_config,
@@ -61,6 +62,31 @@ def test_kept_for_the_backward_pass(kind, types, size):
     active = estimated(model, recipe, shape)
     mine = active.inputs + active.vision + active.language + cast_bytes(model, recipe)
     assert mine == pytest.approx(saved_bytes(model, batch, autocast=recipe.train.precision == "bf16"), rel=0.08)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", ["full", "full, vision frozen"])
+def test_kept_for_volumes_slices_and_texts_together(kind, attention):
+    """Each image sees itself alone, however many its sample has."""
+    recipe = make(*KINDS[kind], *FP32, f"model.attention={attention}")
+    model = trainable_model(small_config(), recipe)
+    batch, _, lengths = mixed_batch([10, 1, 0], (16, 16), text=120)
+    shape = longest_batch(lengths, 3)
+    active = estimated(model, recipe, shape)
+    mine = active.inputs + active.vision + active.language
+    assert mine == pytest.approx(saved_bytes(model, batch, autocast=False), rel=0.08)
+
+
+def test_operations_of_a_sample_follow_its_own_images():
+    recipe = make("adapter.kind=full", *FP32, "model.attention=eager")
+    model = trainable_model(small_config(), recipe)
+    for count in (0, 1, 8):
+        batch, _, (length,) = mixed_batch([count], (16, 32), text=60)
+        if not count:
+            batch = {key: value for key, value in batch.items() if key not in ("pixel_values", "image_grid_thw")}
+        with FlopCounterMode(display=False) as counter:
+            forward(model, batch, autocast=False).logits.float().logsumexp(-1).sum().backward()
+        assert flops(model.config, recipe, length) == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 
 @pytest.mark.parametrize("size", [SHORT, LONG], ids=["short", "long"])
@@ -107,13 +133,13 @@ def test_logits_are_the_peak_where_the_vocabulary_is_large():
 @pytest.mark.parametrize("kind", ["lora", "lora and projector", "full", "full, language frozen"])
 def test_more_of_anything_never_takes_less(kind, checkpointing):
     recipe = make(*KINDS[kind], *FP32, checkpointing=checkpointing)
-    shape = MicroBatch(samples=2, width=100, images=64, supervised=8, pictures=1)
+    shape = MicroBatch(samples=2, width=100, images=64, supervised=8, image_pairs=2 * 32**2)
     numbers = numerics(recipe, Launch(), on_cpu=False)
     base = activations(small_config(), recipe, shape, numbers).total
-    for field in ("samples", "width", "images", "supervised"):
+    for field in ("samples", "width", "images", "supervised", "image_pairs"):
         more = dataclasses.replace(shape, **{field: 3 * getattr(shape, field)})
         assert activations(small_config(), recipe, more, numbers).total >= base
-    twice = dataclasses.replace(shape, samples=4, images=128, supervised=16)
+    twice = dataclasses.replace(shape, samples=4, images=128, supervised=16, image_pairs=4 * 32**2)
     assert activations(small_config(), recipe, twice, numbers).total == pytest.approx(2 * base, rel=0.01)
 
 
@@ -126,12 +152,13 @@ def test_operations_are_those_that_run(kind, checkpointing):
     with FlopCounterMode(display=False) as counter:
         outputs = forward(model, batch, autocast=False)
         outputs.logits.float().logsumexp(-1).sum().backward()
-    mine = flops(model.config, recipe, Length(200 - 128 - SUPERVISED, 128, SUPERVISED), pictures=1)
+    mine = flops(model.config, recipe, Length(200 - 128 - SUPERVISED, 128, SUPERVISED))
     assert mine == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 
 def test_the_largest_batch_bounds_every_batch():
-    lengths = [Length(10, 30, 5), Length(40, 8, 2), Length(5, 5, 20)]
-    batch = longest_batch(lengths, 2, pictures=1)
-    assert (batch.samples, batch.width, batch.images, batch.supervised) == (2, 50, 38, 25)
-    assert longest_batch(lengths, 8, pictures=1).samples == 3
+    lengths = [Length(10, 30, 5), Length(40, 8, 2), Length(5, 5, 20), Length(9, 0, 1, 0), Length(9, 24, 1, 6)]
+    batch = longest_batch(lengths, 2)
+    assert (batch.samples, batch.width, batch.images, batch.supervised) == (2, 50, 54, 25)
+    assert batch.image_pairs == 30**2 + 6 * 4**2
+    assert longest_batch(lengths, 8).samples == 5

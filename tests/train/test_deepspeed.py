@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks.dataset import image_root, read_records
+from benchmarks.dataset import image_root
 from benchmarks.predictions import read_predictions
 from benchmarks.prepare import prepare as prepare_data
 from recipes.errors import RecipeError
-from tests.collators.samples import folder_images, make_collator
 from tests.launching import ROOT
-from tests.sharding import DDP, FSDP, deepspeed, history, launch, trained, weights
+from tests.sharding import (
+    DDP,
+    FSDP,
+    answers,
+    assert_same_run,
+    deepspeed,
+    history,
+    launch,
+    plain_model,
+    trained,
+    weights,
+)
 from train import launch as launching
 from train.launch import check_launch
 from train.memory import Launch
@@ -52,42 +61,6 @@ def single(make_recipe, words, tmp_path_factory):
         found[kind] = tmp_path_factory.mktemp("single") / kind
         run(make_recipe(*words, "batch.size=8", *overrides), found[kind], silent)
     return found
-
-
-def assert_same_run(out, expected, *, tolerance=1e-4):
-    """Logged losses and gradient norms, names, shapes and values of the weights."""
-    for entry, wanted in zip(history(out), history(expected), strict=True):
-        for key in ("loss", "grad_norm", "eval_loss"):
-            if key in wanted:
-                assert entry[key] == pytest.approx(wanted[key], rel=tolerance)
-    found, target = weights(out), weights(expected)
-    assert {key: value.shape for key, value in found.items()} == {key: value.shape for key, value in target.items()}
-    assert all(value.numel() for value in found.values())
-    for key, value in target.items():
-        if key.endswith(".k_proj.bias"):
-            # What all keys share changes no attention weight: the gradient is rounding alone, from which Adam makes steps.
-            assert max(found[key].norm(), value.norm()) < 1e-3
-        else:
-            assert (found[key] - value).norm() <= 2e-3 * value.norm() + 1e-7
-
-
-def plain_model(out, tiny, kind):
-    """The saved folder, loaded as anybody would."""
-    from peft import PeftModel
-    from transformers import AutoModelForImageTextToText
-
-    base = AutoModelForImageTextToText.from_pretrained(tiny if kind == "lora" else out / "model")
-    return (PeftModel.from_pretrained(base, str(out / "model")) if kind == "lora" else base).eval()
-
-
-def answers(model, recipe):
-    """Logits and greedy tokens of four validation questions."""
-    data = Path(recipe.data.dataset)
-    collator = make_collator(recipe, folder_images(data), targets=False)
-    inputs = collator(list(read_records(data, "val"))[:4])
-    with torch.inference_mode():
-        logits = model(**inputs).logits
-        return logits, model.generate(**inputs, do_sample=False, max_new_tokens=12, use_cache=True)
 
 
 def test_processes_see_different_numbers_of_images(make_recipe, words):

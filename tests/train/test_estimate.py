@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from benchmarks.dataset import read_records
 from collators.base import Length
 from models.costs import family_costs
 from models.qwen3_vl import load_model, trainable_by_group
@@ -24,7 +25,7 @@ from train.memory import BUCKET, LIVE, NF4_BYTES, Launch, Part, optimizer_bytes,
 from train.optimizer import muon_with_adamw
 from train.sizing import ModelSize, Workload
 
-WORKLOAD = Workload([Length(60, 128, 20), Length(40, 128, 30)], 1, 10)
+WORKLOAD = Workload([Length(60, 128, 20), Length(40, 128, 30)], 10)
 FP32 = ("train.precision=fp32", "model.dtype=float32")
 BF16 = ("train.precision=bf16", "model.dtype=bfloat16")
 
@@ -161,6 +162,8 @@ def test_parts_add_up_and_name_the_run(make):
     text = "\n".join(estimate.lines())
     assert "2 samples of 208 tokens, 256 of them of images and 50 supervised" in text
     assert all(part.name in text for part in estimate.parts)
+    # Samples of 208 and 198 tokens.
+    assert "406 tokens, 256 of them of images" in text
     assert estimate.run_flops == 10 * estimate.step_flops
 
 
@@ -174,7 +177,7 @@ def test_operations_grow_with_the_samples_of_a_step(make):
 
 def test_an_added_gradient_counts_only_if_gradients_are_added(make):
     overrides = ("adapter.kind=full", "freeze=[vision,language]", "batch.size=1", *FP32)
-    workload = Workload([Length(5, 4, 1)], 1, 10)
+    workload = Workload([Length(5, 4, 1)], 10)
 
     def last(recipe):
         return ModelSize.of(recipe, on_cpu=True).parts(recipe, workload, Launch())[-1]
@@ -269,6 +272,9 @@ def test_the_text_says_what_helps_or_that_nothing_does(make):
     estimate = Estimate(
         parts=(Part("weights", 9 * GIB),),
         batch="one sample",
+        parameters={"language": (3, 4)},
+        step_tokens=1.0,
+        step_images=1.0,
         available=8 * GIB,
         device="cuda",
         step_flops=1e12,
@@ -295,6 +301,36 @@ def test_a_recipe_is_estimated_without_its_weights(make_recipe, tiny, tmp_path):
     model = trainable_model(load_model(make_recipe().model).config, recipe)
     assert estimate.parts[0] == Part("weights", sum(parameter.nbytes for parameter in model.parameters()))
     assert estimate.run_flops == 3 * estimate.step_flops
+    assert estimate.parameters == trainable_by_group(model)
+    text = "\n".join(estimate.lines())
+    assert f"{sum(p.numel() for p in model.parameters() if p.requires_grad):,}" in text
+    assert "parameters trained" in text
+
+
+def test_samples_of_a_mixed_split_cost_what_they_cost_alone(make):
+    """Volumes, slices and questions without images: no image pays for those of another sample."""
+    recipe = make("batch.size=1", "adapter.kind=full", "model.attention=eager", *FP32)
+    size = ModelSize.of(recipe, on_cpu=True)
+    lengths = [Length(40, 640, 20, 10), Length(40, 64, 20), Length(60, 0, 20, 0)]
+    alone = [size.step_flops(recipe, Workload([length], 1), Launch()) for length in lengths]
+    assert size.step_flops(recipe, Workload(lengths, 1), Launch()) == pytest.approx(sum(alone) / 3)
+    memory = [size.total(recipe, Workload([length], 1), Launch()) for length in lengths]
+    assert memory == sorted(memory, reverse=True)
+    assert size.total(recipe, Workload(lengths, 1), Launch()) == memory[0]
+    # One image of the same tokens has ten times the pairs.
+    assert size.total(recipe, Workload([Length(40, 640, 20)], 1), Launch()) > memory[0]
+
+
+def test_smaller_images_are_those_of_the_sample_with_most_tokens(make):
+    """A volume of slices of 64 tokens, not the larger single slice beside it."""
+    recipe = make("batch.size=1", "images.max_pixels=1003520", *BF16)
+    workload = Workload([Length(40, 640, 20, 10), Length(40, 100, 20)], 10)
+    size, advice = advice_for(recipe, 0, workload=workload)
+    (item,) = [item for item in advice if item.change.startswith("images.")]
+    assert item.change.startswith(f"images.max_pixels={16 * 1024}")
+    changed = make("batch.size=1", "train.gradient_checkpointing=true", *BF16)
+    shrunk = Workload([Length(40, 160, 20, 10), Length(40, 16, 20)], 10)
+    assert item.bytes == size.total(changed, shrunk, Launch())
 
 
 def test_a_measured_split_tells_its_images(make_recipe, phantom_data):
@@ -304,8 +340,11 @@ def test_a_measured_split_tells_its_images(make_recipe, phantom_data):
     collator = make_collator(recipe, folder_images(phantom_data), targets=True)
     measured = load_measured(recipe, "train", collator, limit=None, quiet=True)
     workload = workload_of(measured, 7)
-    assert (workload.pictures, workload.steps) == (2, 7)
+    assert workload.steps == 7
     assert workload.lengths == measured.lengths
+    views = [len(record.images) for record in read_records(phantom_data, "train")]
+    assert set(views) == {1, 2}
+    assert [length.pictures for length in workload.lengths] == views
 
 
 def test_a_checkpoint_of_another_family_is_refused(make, tmp_path):
@@ -344,6 +383,9 @@ def test_peak_and_free_memory_of_this_process():
     estimate = Estimate(
         parts=(Part("weights", 2 * GIB),),
         batch="",
+        parameters={"language": (3, 4)},
+        step_tokens=1.0,
+        step_images=1.0,
         available=before,
         device="cpu",
         step_flops=1.0,

@@ -161,7 +161,7 @@ def test_operations_are_those_that_run(generation, kind, checkpointing):
     with FlopCounterMode(display=False) as counter:
         outputs = forward(model, batch, autocast=False)
         outputs.logits.float().logsumexp(-1).sum().backward()
-    mine = flops(model.config, recipe, Length(200 - 144 - SUPERVISED, 144, SUPERVISED), pictures=1)
+    mine = flops(model.config, recipe, Length(200 - 144 - SUPERVISED, 144, SUPERVISED))
     assert mine == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 
@@ -170,29 +170,18 @@ def test_operations_are_those_that_run(generation, kind, checkpointing):
 @GENERATION
 def test_more_of_anything_never_takes_less(generation, kind, checkpointing):
     recipe = make(*KINDS[kind], *FP32, checkpointing=checkpointing)
-    shape = MicroBatch(samples=2, width=100, images=128, supervised=8, pictures=1)
+    shape = MicroBatch(samples=2, width=100, images=128, supervised=8, image_pairs=2 * 64**2)
     config, numbers = small_paligemma(generation, 8), numerics(recipe, Launch(), on_cpu=False)
     base = activations(config, recipe, shape, numbers).total
-    for field in ("samples", "width", "images", "supervised"):
+    for field in ("samples", "width", "images", "supervised", "image_pairs"):
         more = dataclasses.replace(shape, **{field: 3 * getattr(shape, field)})
         assert activations(config, recipe, more, numbers).total >= base
-    twice = dataclasses.replace(shape, samples=4, images=256, supervised=16)
+    twice = dataclasses.replace(shape, samples=4, images=256, supervised=16, image_pairs=4 * 64**2)
     assert activations(config, recipe, twice, numbers).total == pytest.approx(2 * base, rel=0.01)
 
 
-@GENERATION
-def test_a_canvas_is_one_picture_whatever_stands_on_it(generation):
-    recipe = make("adapter.kind=full", "model.attention=eager", *FP32)
-    config, numbers = small_paligemma(generation, 8), numerics(recipe, Launch(), on_cpu=True)
-    shape = MicroBatch(samples=2, width=100, images=128, supervised=8, pictures=1)
-    two = dataclasses.replace(shape, pictures=2)
-    assert activations(config, recipe, shape, numbers) == activations(config, recipe, two, numbers)
-    length = Length(30, 64, 6)
-    assert flops(config, recipe, length, pictures=1) == flops(config, recipe, length, pictures=2)
-
-
 def test_the_second_language_model_is_eager_whatever_the_recipe_says():
-    shape = MicroBatch(samples=2, width=100, images=128, supervised=8, pictures=1)
+    shape = MicroBatch(samples=2, width=100, images=128, supervised=8, image_pairs=2 * 64**2)
     language = {
         (generation, attention): activations(
             small_paligemma(generation, 8),
@@ -270,7 +259,7 @@ def test_4_bit_weights_are_those_that_bitsandbytes_makes(tmp_path, generation):
 def advice_at(folder, side, *overrides, limit=0):
     """Advice for a run on pictures of `side` pixels."""
     recipe = make(folder, f"canvas.size={side}", "batch.size=4", *BF16, *overrides)
-    workload = Workload([Length(60, (side // 14) ** 2, 20)] * 8, 2, 10)
+    workload = Workload([Length(60, (side // 14) ** 2, 20)] * 8, 10)
     return recipe, workload, advise(ModelSize.of(recipe, on_cpu=False), recipe, workload, Launch(), limit=limit)
 
 

@@ -11,6 +11,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from tests.sharding import DDP, assert_same_run, trained
+from tests.train.runs import silent
+from tests.volumes import MIXED, TEXT_AND_VOLUME, VOLUME_AND_SLICE, VOLUME_AND_TEXT, write_steps
+from train.run import run
+
 TWO = (
     "--multi_gpu",
     "--num_processes",
@@ -71,3 +76,27 @@ def test_two_processes_equal_one(recipe, reduction, tiny, tiny_paligemma, phanto
     for key in moved:
         gap = (weights[0][key] - weights[1][key]).norm()
         assert gap <= 1e-3 * weights[0][key].norm()
+
+
+def test_volumes_slices_and_texts_are_learnt_alike_however_a_step_is_cut(tiny, make_recipe, tmp_path):
+    """In four passes of one sample, in one of four, and by two processes of which one has images and the other none."""
+    steps = (TEXT_AND_VOLUME, VOLUME_AND_TEXT, VOLUME_AND_SLICE)
+    data = write_steps(tmp_path / "data", steps, validation=("volume", "text", "slice"))
+    words = [
+        *MIXED,
+        f"data.dataset={data}",
+        f"model.checkpoint={tiny}",
+        "adapter.kind=full",
+        "train.learning_rate=1.0e-3",
+        "train.max_steps=3",
+        "train.save_steps=3",
+        "train.log_steps=1",
+        "train.warmup_steps=0",
+        "batch.workers=0",
+    ]
+    whole, one_by_one, two = tmp_path / "whole", tmp_path / "one_by_one", tmp_path / "two"
+    run(make_recipe(*words, "batch.size=4"), whole, silent)
+    run(make_recipe(*words, "batch.size=1", "batch.accumulation=4"), one_by_one, silent)
+    trained(DDP, [*words, "batch.size=1", "batch.accumulation=2"], two)
+    assert_same_run(one_by_one, whole)
+    assert_same_run(two, whole)
