@@ -40,13 +40,14 @@ def test_prepared_dataset_holds_the_release_in_its_order(tmp_path):
 
 def test_preparing_twice_gives_the_same_content(tmp_path):
     release = write_release(tmp_path / "release")
-    first, _ = prepare("scintiground", release, tmp_path / "one")
-    second, _ = prepare("scintiground", release, tmp_path / "two")
+    first = prepare("scintiground", release, tmp_path / "one").info
+    second = prepare("scintiground", release, tmp_path / "two").info
     assert first.content_hash == second.content_hash
 
 
 def test_export_form_can_be_prepared(tmp_path):
-    info, warnings = prepare("scintiground", write_exports(tmp_path / "export"), tmp_path / "dataset")
+    prepared = prepare("scintiground", write_exports(tmp_path / "export"), tmp_path / "dataset")
+    info, warnings = prepared.info, prepared.warnings
     assert sum(sum(tasks.values()) for tasks in info.counts.values()) == 5
     assert not warnings
 
@@ -81,7 +82,7 @@ def test_group_in_two_splits_names_the_group_and_both_rows(tmp_path):
 
 def test_group_that_differs_in_blanks_and_case_is_a_warning(tmp_path):
     rows = [row(group="p23"), row("b.png", group="P23 ", split="test"), row("c.png", group="P24", split="val")]
-    _, warnings = prepare("generic", own(tmp_path, rows), tmp_path / "dataset")
+    warnings = prepare("generic", own(tmp_path, rows), tmp_path / "dataset").warnings
     [warning] = warnings
     assert "'p23', 'P23 '" in warning
     assert "rows.jsonl row 1" in warning
@@ -90,7 +91,7 @@ def test_group_that_differs_in_blanks_and_case_is_a_warning(tmp_path):
 
 def test_image_in_two_splits_is_a_warning(tmp_path):
     rows = [row(group="p1"), row(group="p2", split="test")]
-    _, warnings = prepare("generic", own(tmp_path, rows), tmp_path / "dataset")
+    warnings = prepare("generic", own(tmp_path, rows), tmp_path / "dataset").warnings
     assert warnings[0].startswith("image 'a.png' is in several splits: train (rows.jsonl row 1")
 
 

@@ -295,6 +295,7 @@ def test_the_command_asks_tells_the_cost_and_eval_scores_the_folder(command, dat
         assert score([folder, "--resamples", "100", "--json", "result.json"]) == 0
         scored = capsys.readouterr().out
         assert f"INCOMPLETE: 1 of {COUNT} records of m failed on our side" in scored
+        assert command("export", folder, "--out", "official")[0] == 0
         server.answer = echo
         status, out, err = command(*words, "--retry-errors")
         assert status == 0, err
