@@ -23,6 +23,8 @@ TASKS: Final = MappingProxyType(
 )
 # Tasks whose answers hold boxes.
 BOX_TASKS: Final = ("localization", "captioning")
+# How questions begin that the published code adds beside the benchmark's, and its scorer skips.
+EXTRA_GROUNDING: Final = "Locate the bounding box"
 ANSWER_TYPES: Final = ("closed_ended", "single_choice", "multiple_choice", "open_ended")
 # (organ, level, split) -> questions; the paper's Table 2. Its test split is called `val` in file names.
 PUBLISHED_COUNTS: Final = MappingProxyType(

@@ -77,7 +77,12 @@ class SgmriPublished:
 
     def notes(self, runs: Sequence[LoadedRun], marks: Mapping[str, Mapping[str, TextMarks]]) -> list[str]:
         """Which runs have AR-Scores of fewer parts than the paper's."""
-        return [note for run in runs if (note := _ar_note(run, marks.get(run.name, {})))]
+        named: dict[str, list[str]] = {}
+        for run in runs:
+            note = _ar_note(run, marks.get(run.name, {}))
+            if note is not None:
+                named.setdefault(note, []).append(run.name)
+        return [f"AR-Scores of {', '.join(names)}: {note}" for note, names in named.items()]
 
     def score(self, run: LoadedRun, marks: Mapping[str, TextMarks]) -> PublishedReport:
         """Evaluates each level's inference file; an exception becomes an entry of `stops`."""
@@ -128,6 +133,6 @@ def _ar_note(run: LoadedRun, marks: Mapping[str, TextMarks]) -> str | None:
     if judged == compared == len(asked):
         return None
     return (
-        f"AR-Scores of {run.name}: {judged} of {len(asked)} answers have a judge's marks and {compared} a BERTScore; the "
+        f"{judged} of {len(asked)} answers have a judge's marks and {compared} a BERTScore; the "
         "others rest on the parts that are left. The published AR-Scores and Avg. have all parts: do not compare them"
     )

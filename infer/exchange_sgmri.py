@@ -19,10 +19,9 @@ from benchmarks.dataset import write_atomic
 from benchmarks.errors import DataError
 from benchmarks.predictions import Manifest, Prediction
 from benchmarks.schema import Record
-from benchmarks.sgmri import LEVELS
+from benchmarks.sgmri import EXTRA_GROUNDING, LEVELS
 from collators.codecs.base import Decode
 from collators.codecs.sgmri_official import (
-    EXTRA_GROUNDING,
     FAILED,
     LEVEL_NAMES,
     WRITTEN_AS,

@@ -34,6 +34,7 @@ import msgspec
 
 from benchmarks.dataset import sha256_file
 from benchmarks.errors import DataError
+from benchmarks.fastmri import slice_folder, slice_name
 from benchmarks.readers.base import Dropped, ImageSizes, Release, RowFaults, name_share
 from benchmarks.readers.sgmri_release import (
     QuestionFile,
@@ -43,8 +44,6 @@ from benchmarks.readers.sgmri_release import (
     made_offset,
     metadata,
     question_files,
-    slice_path,
-    volume_folder,
 )
 from benchmarks.readers.sgmri_rows import MetadataVolume, QuestionRow, RowBox
 from benchmarks.readers.sgmri_truth import answer_boxes, cut_boxes, shifted_boxes
@@ -204,10 +203,11 @@ class _Reading:
 
     def _images(self, row: QuestionRow, file: QuestionFile, offset: int, faults: RowFaults) -> list[Image]:
         """The images of a question; none if its volume has no slices and such questions are left out."""
-        folder = volume_folder(file.organ, row.modality, row.volume_id, train=file.train)
+        part: Literal["train", "val"] = "train" if file.train else "val"
+        folder = slice_folder(file.organ, part, row.modality, row.volume_id)
         if file.level == "volume":
             frames = self.folders.frames(folder)
-            paths = [slice_path(folder, frame) for frame in frames]
+            paths = [f"{folder}/{slice_name(row.volume_id, frame)}" for frame in frames]
             if frames != tuple(range(1, len(frames) + 1)):
                 faults.add(
                     "volume_id", f"the slices of {folder} are not numbered from 1 without a gap", "make them again"
@@ -234,7 +234,7 @@ class _Reading:
         """Path of the slice of an image question under the image root, if the file exists."""
         paths = [] if offset or row.image_path is None else list(candidates(row.image_path, file.path, self.root))
         if row.slice_num is not None:
-            paths.append(slice_path(folder, row.slice_num + offset))
+            paths.append(f"{folder}/{slice_name(row.volume_id, row.slice_num + offset)}")
         return next((path for path in paths if ".." not in path and (self.root / path).is_file()), None)
 
     def _image(self, path: str) -> Image:

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.errors import DataError
+from benchmarks.fastmri_plus import Organ
 from benchmarks.readers.sgmri_rows import MetadataVolume
 from benchmarks.sgmri import Level
 
@@ -38,7 +39,7 @@ class QuestionFile:
     """A file of questions: its organ, level and whether it is of the training part."""
 
     path: Path
-    organ: str
+    organ: Organ
     level: Level
     train: bool
 
@@ -55,7 +56,8 @@ def question_files(release: Path) -> list[QuestionFile]:
         if match is None:
             continue
         level: Level = "image" if match["level"] == "image" else "volume"
-        file = QuestionFile(path=path, organ=match["organ"], level=level, train=match["split"] == "train")
+        organ: Organ = "brain" if match["organ"] == "brain" else "knee"
+        file = QuestionFile(path=path, organ=organ, level=level, train=match["split"] == "train")
         other = found.setdefault((file.organ, file.train, file.level), file)
         if other is not file:
             raise DataError(
@@ -111,19 +113,6 @@ def made_offset(root: Path) -> int | None:
         raise DataError(
             f"not the report of `slices fastmri`: {error!r}", where=str(path), fix="make the slices again"
         ) from error
-
-
-def volume_folder(organ: str, modality: str, volume: str, *, train: bool) -> str:
-    """Where the slices of a volume lie under the image root."""
-    split = "train" if train else "val"
-    if organ == "knee":
-        return f"knee_{split}_labeled_raw/{volume}"
-    return f"{split}_labeled_raw_by_modality/{modality}/{volume}"
-
-
-def slice_path(folder: str, frame: int) -> str:
-    """Path of a frame in a volume's folder."""
-    return f"{folder}/{folder.rsplit('/', 1)[-1]}_slice_{frame:03d}.png"
 
 
 def frame_of_path(path: str) -> int | None:

@@ -32,8 +32,6 @@ MODES: Final[Mapping[Level, str]] = MappingProxyType({"image": "image", "volume"
 _BOX_FORMATS: Final = MappingProxyType({"sgmri_json": "[x, y, width, height]", "plain": None})
 # A failed call as the published code stores it; it then scores the text as an answer.
 FAILED: Final = re.compile(r"\[ERROR: (.*)\]", re.DOTALL)
-# How questions begin that the published code adds beside the benchmark's, and its scorer skips.
-EXTRA_GROUNDING: Final = "Locate the bounding box"
 
 
 def official_task(record: Record) -> tuple[Level, str]:

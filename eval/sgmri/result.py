@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from benchmarks.sgmri import EXTRA_GROUNDING
 from eval.sgmri.answers import AScore, final_answer, score_answer, without_thinking
 from eval.sgmri.boxes import IMAGE_SIZES, TruthRow, VScore, rows_in_answer, score_boxes
 from eval.sgmri.marks import TextMarks
 from eval.sgmri.parse import FramedBox, read_boxes
 from eval.sgmri.text import ARScore, ar_texts, score_texts, strip_boxes
 
-# The second wording of a localization question; such results are left out.
-SKIPPED_QUESTION: Final = "Locate the bounding box"
 METRICS: Final = ("a_score", "ar_score", "v_score", "map")
 _NO_MARKS: Final = TextMarks()
 
@@ -67,7 +66,7 @@ def score_result(result: Result, marks: TextMarks = _NO_MARKS) -> ScoredResult |
             costs a model all its scores: see `eval.sgmri.parse`, and any text that is null.
     """
     task, question = result.get("task", ""), result.get("question", "")
-    if task == "localization" and question.startswith(SKIPPED_QUESTION):
+    if task == "localization" and question.startswith(EXTRA_GROUNDING):
         return None
     sample_id, qa_type = result.get("sample_id", ""), result.get("qa_type", "open_ended")
     prediction, key = without_thinking(result.get("model_output", "")), result.get("gt_answer", "")
