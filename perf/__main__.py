@@ -5,6 +5,7 @@ heads     cross-entropy with logits at every position, and at supervised positio
 batching  answers given alone and in batches, in float32 and in bfloat16
 canvas    two views to the pixels that PaliGemma sees, and location codes written and read, on one core
 paligemma a training step of PaliGemma on our path, and with stock processor, Trainer and loss
+volumes   a training step and an answer on volumes of 15, 30 and 60 slices, on our path and on the stock one
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from perf import heads, paligemma
+from perf import heads, paligemma, volumes
 from perf.heads import HeadSize, run_heads
 from perf.paligemma import StepSize, run_paligemma
+from perf.volumes import VolumeSize, run_volumes
 from recipes.errors import run_command
 
 
@@ -54,14 +56,23 @@ def _parser() -> argparse.ArgumentParser:
     step = commands.add_parser("paligemma", help="a training step on our path, and on the stock one")
     _add_size(step, StepSize, (*paligemma.SIDES, paligemma.CHECK))
     step.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    volume = commands.add_parser("volumes", help="a training step and an answer by the number of slices")
+    _add_size(volume, VolumeSize, volumes.SIDES, rounds=2)
+    volume.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     return parser
 
 
-def _add_size(parser: argparse.ArgumentParser, size: type[HeadSize | StepSize], sides: Sequence[str]) -> None:
+def _add_size(
+    parser: argparse.ArgumentParser,
+    size: type[HeadSize | StepSize | VolumeSize],
+    sides: Sequence[str],
+    *,
+    rounds: int = 3,
+) -> None:
     """The fields of a size as options, and how the benchmark starts its own processes."""
     for field in fields(size):
         parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each side; default: 3")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"measurements of each side; default: {rounds}")
     parser.add_argument("--side", choices=sides, help=argparse.SUPPRESS)
 
 
@@ -123,7 +134,24 @@ def _paligemma(options: argparse.Namespace) -> None:
     run_side(options.side, size, options.folder)
 
 
-COMMANDS = {"score": _score, "heads": _heads, "batching": _batching, "canvas": _canvas, "paligemma": _paligemma}
+def _volumes(options: argparse.Namespace) -> None:
+    size = VolumeSize(**{field.name: getattr(options, field.name) for field in fields(VolumeSize)})
+    if options.side is None:
+        run_volumes(size, rounds=options.rounds)
+        return
+    from perf.volumes_step import run_side
+
+    run_side(options.side, size, options.folder)
+
+
+COMMANDS = {
+    "score": _score,
+    "heads": _heads,
+    "batching": _batching,
+    "canvas": _canvas,
+    "paligemma": _paligemma,
+    "volumes": _volumes,
+}
 
 
 if __name__ == "__main__":
