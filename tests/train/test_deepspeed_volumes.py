@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from benchmarks.predictions import read_predictions
+from tests.launching import ROOT
 from tests.sharding import (
     answers,
     assert_same_run,
@@ -130,3 +131,13 @@ def test_zero3_answers_with_and_without_images_in_step(words, make_recipe, tmp_p
     assert any(len(found) > 1 for found in lengths)
     scores = [[entry["eval_score"] for entry in history(out) if "eval_score" in entry] for out in (two, one)]
     assert scores[0] == pytest.approx(scores[1])
+
+
+@pytest.mark.slow
+def test_the_published_zero3_settings_train_too(words, make_recipe, tmp_path):
+    """Sizes that the settings leave to the libraries are filled in, and the result is that of one process."""
+    shared = [*words, *KINDS["published"], "train.max_steps=2", "train.save_steps=2"]
+    how = ("--use_deepspeed", "--deepspeed_config_file", str(ROOT / "recipes/deepspeed/zero3_sgmri_paper.json"))
+    trained(how, [*shared, *CUT], tmp_path / "two")
+    run(make_recipe(*shared, "batch.size=4"), tmp_path / "one", silent)
+    assert_same_run(tmp_path / "two", tmp_path / "one")
