@@ -8,8 +8,9 @@
 
 for W processes. Without DeepSpeed trained weights are float32 and autocast copies them to the compute type;
 DeepSpeed keeps the whole model in the compute type. Sources: `train.prepare` for the types; ZeRO stages as in
-Rajbhandari et al., 2020, section 5, with the buffer sizes that DeepSpeed takes by default, as
-`recipes/deepspeed/` does; NF4 as in Dettmers et al., 2023, section 3.
+Rajbhandari et al., 2020, section 5, with the buffer sizes that DeepSpeed takes by default, as `recipes/deepspeed/` does
+(`zero3_sgmri_paper.json` leaves them to accelerate, which makes them smaller); NF4 as in Dettmers et al., 2023,
+section 3.
 """
 
 from __future__ import annotations
