@@ -132,7 +132,10 @@ class _Writer:
 
     def _localization(self) -> list[Row]:
         kind = "open_ended" if self.volume.organ == "brain" else "closed_ended"
-        return [self._row("localization", kind, self.forms.where, self._places() or "No finding.")]
+        answer = self._places() or "No finding."
+        if self.labels and self.config.style == "short":
+            answer = self.forms.located.format(findings=" and ".join(self.labels), places=answer)
+        return [self._row("localization", kind, self.forms.where, answer)]
 
     def _places(self) -> str:
         """`Frame 3: <bbx>[...]</bbx>, <bbx>[...]</bbx>; Frame 4: ...`; a slice needs no frame."""

@@ -23,6 +23,7 @@ class Forms:
         diagnosis: The same as `single`, for the diagnosis.
         diagnoses: The same as `several`, for the diagnoses.
         caption: A description, please.
+        located: Short answer to `where`, with `{findings}` and the boxes as `{places}`.
     """
 
     place: dict[str, str]
@@ -36,6 +37,7 @@ class Forms:
     diagnosis: tuple[str, ...]
     diagnoses: tuple[str, ...]
     caption: tuple[str, ...]
+    located: str
 
 
 FORMS: Final = MappingProxyType(
@@ -66,6 +68,7 @@ FORMS: Final = MappingProxyType(
             diagnosis=("What is the most likely diagnosis?", "Which diagnosis fits this {place}?"),
             diagnoses=("Which diagnoses fit this {place}? Select all that apply.",),
             caption=("Describe this {place}.", "Summarize the findings of this {place}."),
+            located="{findings}: {places}",
         ),
         "report": Forms(
             place={"image": "picture", "volume": "series"},
@@ -87,6 +90,7 @@ FORMS: Final = MappingProxyType(
             diagnosis=("Choose a diagnosis for the {place}.", "How would you call this {place}?"),
             diagnoses=("Choose all diagnoses that are right for the {place}.",),
             caption=("Write a report of the {place}.", "Report on the {place}."),
+            located="{places}",
         ),
     }
 )
