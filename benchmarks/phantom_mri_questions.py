@@ -192,10 +192,10 @@ class _Writer:
 
     def _captioning(self) -> list[Row]:
         place = self.forms.place[self.level]
-        if not self.labels:
-            text = NORMAL if self.config.style == "short" else f"This {place} shows no abnormal finding."
-        elif self.config.style == "short":
-            text = " and ".join(self.labels)
+        if self.config.style == "short":
+            text = self.forms.described.format(place=place, findings=" and ".join(self.labels) or "no finding")
+        elif not self.labels:
+            text = f"This {place} shows no abnormal finding."
         else:
             text = f"This {place} shows {' and '.join(self.labels).lower()}: {self._places()}."
         return [self._row("captioning", "open_ended", self.forms.caption, text)]

@@ -24,6 +24,7 @@ class Forms:
         diagnoses: The same as `several`, for the diagnoses.
         caption: A description, please.
         located: Short answer to `where`, with `{findings}` and the boxes as `{places}`.
+        described: Short answer to `caption`, with `{findings}`.
     """
 
     place: dict[str, str]
@@ -38,6 +39,7 @@ class Forms:
     diagnoses: tuple[str, ...]
     caption: tuple[str, ...]
     located: str
+    described: str
 
 
 FORMS: Final = MappingProxyType(
@@ -69,6 +71,7 @@ FORMS: Final = MappingProxyType(
             diagnoses=("Which diagnoses fit this {place}? Select all that apply.",),
             caption=("Describe this {place}.", "Summarize the findings of this {place}."),
             located="{findings}: {places}",
+            described="This {place} shows {findings}.",
         ),
         "report": Forms(
             place={"image": "picture", "volume": "series"},
@@ -91,6 +94,7 @@ FORMS: Final = MappingProxyType(
             diagnoses=("Choose all diagnoses that are right for the {place}.",),
             caption=("Write a report of the {place}.", "Report on the {place}."),
             located="{places}",
+            described="{findings}",
         ),
     }
 )

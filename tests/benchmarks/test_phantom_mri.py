@@ -308,7 +308,7 @@ def test_the_base_knows_other_volumes_than_the_demo():
     assert base.contrast != demo.contrast
     first, second = (dataclasses.asdict(FORMS[config.wording]) for config in (base, demo))
     del first["place"], second["place"]
-    assert first.pop("located") != second.pop("located")
+    assert all(first.pop(name) != second.pop(name) for name in ("located", "described"))
     assert all(not set(first[name]) & set(second[name]) for name in first)
 
 
