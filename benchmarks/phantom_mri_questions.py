@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from benchmarks.phantom_mri import KINDS, XYWH, MriConfig, Volume
+from benchmarks.phantom_mri import KINDS, MriConfig, Volume
+from benchmarks.phantom_mri_anatomy import XYWH
 from benchmarks.phantom_mri_wording import FORMS, Forms
 from benchmarks.sgmri import Level
 
