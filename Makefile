@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 2
 help:
 	@echo "make demo       synthetic bone scans: release -> training -> predictions -> report (about 5 minutes)"
 	@echo "make demo-paligemma  the same with PaliGemma: one canvas, location tokens (about 5 minutes)"
-	@echo "make demo-mri   synthetic MRI volumes: HDF5 -> slices -> training -> predictions -> tables, report (about 5 minutes)"
+	@echo "make demo-mri   synthetic MRI volumes: HDF5 -> slices -> training -> predictions -> report (about 5 minutes)"
 	@echo "make demo-scan  the demo's model on a real bone scan (after make demo)"
 	@echo "make test       the tests that every change must pass (under 10 minutes)"
 	@echo "make test-slow  long tests: kill -9, three demo seeds, Chromium, the wheel"

@@ -16,12 +16,21 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
-Organ = Literal["brain", "knee"]
+from benchmarks.phantom_mri_anatomy import (
+    XYWH,
+    Floats,
+    Organ,
+    Pose,
+    Spot,
+    draw_brain,
+    draw_knee,
+    paint,
+    pixel_box,
+    radii,
+)
+
 Span = tuple[float, float]
-XYWH = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +171,13 @@ def draw_volume(config: MriConfig, organ: Organ, number: int) -> Volume:
         name, modality, side = f"file{9_000_001 + number}", "knee", config.knee_px
         depth = rng.randint(config.knee_slices_min, config.knee_slices_max)
     pose = (rng.uniform(0.47, 0.53), rng.uniform(0.47, 0.53), rng.uniform(0.94, 1.0))
-    draw = _brain if organ == "brain" else _knee
+    draw = draw_brain if organ == "brain" else draw_knee
     slices = np.stack([draw(side, (index + 0.5) / depth, modality, pose) for index in range(depth)])
     findings = []
     for kind, spots in _place(rng, config, organ, depth, pose):
-        boxes = {index: _pixel_box(side, spot) for index, spot in spots.items()}
+        boxes = {index: pixel_box(side, spot) for index, spot in spots.items()}
         for index, box in boxes.items():
-            _paint(slices[index], box, kind.brightness)
+            paint(slices[index], box, kind.brightness)
         findings.append(Finding(label=kind.label, boxes=boxes))
     exponent, sigma = CONTRASTS[config.contrast]
     # Magnitude images have no negative values; fastMRI's are of the order of 1e-4.
@@ -178,15 +187,11 @@ def draw_volume(config: MriConfig, organ: Organ, number: int) -> Volume:
     )
 
 
-# Centre x, centre y, width and height as shares of the image side.
-_Spot = tuple[float, float, float, float]
-
-
 def _place(
-    rng: random.Random, config: MriConfig, organ: Organ, depth: int, pose: tuple[float, float, float]
-) -> list[tuple[Kind, dict[int, _Spot]]]:
+    rng: random.Random, config: MriConfig, organ: Organ, depth: int, pose: Pose
+) -> list[tuple[Kind, dict[int, Spot]]]:
     """Findings that do not overlap on any slice; what finds no room in twenty tries is left out."""
-    placed: list[tuple[Kind, dict[int, _Spot]]] = []
+    placed: list[tuple[Kind, dict[int, Spot]]] = []
     if rng.random() < config.normal_share:
         return placed
     kinds = KINDS[organ][: config.kinds]
@@ -209,10 +214,10 @@ def _place(
     return placed
 
 
-def _inside(spot: _Spot, organ: Organ, height: float, pose: tuple[float, float, float]) -> bool:
+def _inside(spot: Spot, organ: Organ, height: float, pose: Pose) -> bool:
     """Whether all corners of the spot lie within the head or the leg."""
     cx, cy, w, h = spot
-    rx, ry = _radii(organ, height, pose)
+    rx, ry = radii(organ, height, pose)
     return all(
         ((cx + side * w / 2 - pose[0]) / rx) ** 2 + ((cy + end * h / 2 - pose[1]) / ry) ** 2 <= 0.9
         for side in (-1, 1)
@@ -220,7 +225,7 @@ def _inside(spot: _Spot, organ: Organ, height: float, pose: tuple[float, float, 
     )
 
 
-def _overlap(first: dict[int, _Spot], second: dict[int, _Spot]) -> bool:
+def _overlap(first: dict[int, Spot], second: dict[int, Spot]) -> bool:
     return any(
         all(
             abs(first[index][axis] - second[index][axis])
@@ -229,47 +234,3 @@ def _overlap(first: dict[int, _Spot], second: dict[int, _Spot]) -> bool:
         )
         for index in first.keys() & second.keys()
     )
-
-
-def _radii(organ: Organ, height: float, pose: tuple[float, float, float]) -> tuple[float, float]:
-    """Half axes of the outline inside its bright rim; `height` runs from 0 to 1 through the volume."""
-    shrink = pose[2] * (1 - 0.5 * (height - 0.5) ** 2)
-    return (0.38 * shrink, 0.40 * shrink) if organ == "brain" else (0.39 * shrink, 0.41 * shrink)
-
-
-def _pixel_box(side: int, spot: _Spot) -> XYWH:
-    cx, cy, w, h = (value * side for value in spot)
-    x, y = round(cx - w / 2), round(cy - h / 2)
-    return x, y, max(round(cx + w / 2) - x, 2), max(round(cy + h / 2) - y, 2)
-
-
-def _paint(pixels: Floats, box: XYWH, value: float) -> None:
-    """Paints the ellipse inscribed in a box."""
-    x, y, w, h = box
-    rows, columns = np.mgrid[y : y + h, x : x + w].astype(np.float32) + 0.5
-    inside = ((columns - x - w / 2) * 2 / w) ** 2 + ((rows - y - h / 2) * 2 / h) ** 2 <= 1
-    pixels[y : y + h, x : x + w][inside] = value
-
-
-def _brain(side: int, height: float, modality: str, pose: tuple[float, float, float]) -> Floats:
-    """A head from above: bright rim, dark skull, brain, ventricles around the middle of the volume."""
-    tissue, fluid = (0.40, 0.12) if modality == "FLAIR" else (0.48, 0.18)
-    pixels = np.zeros((side, side), np.float32)
-    rx, ry = _radii("brain", height, pose)
-    for grow, value in ((1.16, 1.0), (1.05, 0.05), (1.0, tissue)):
-        _paint(pixels, _pixel_box(side, (pose[0], pose[1], 2 * rx * grow, 2 * ry * grow)), value)
-    if 0.3 < height < 0.7:
-        for turn in (-1, 1):
-            _paint(pixels, _pixel_box(side, (pose[0] + turn * 0.06, pose[1], 0.05, 0.16)), fluid)
-    return pixels
-
-
-def _knee(side: int, height: float, modality: str, pose: tuple[float, float, float]) -> Floats:  # noqa: ARG001 - as _brain
-    """A knee from the side: bright rim, muscle, femur above and tibia below the joint space."""
-    pixels = np.zeros((side, side), np.float32)
-    rx, ry = _radii("knee", height, pose)
-    for grow, value in ((1.12, 1.0), (1.0, 0.25)):
-        _paint(pixels, _pixel_box(side, (pose[0], pose[1], 2 * rx * grow, 2 * ry * grow)), value)
-    for turn in (-1, 1):
-        _paint(pixels, _pixel_box(side, (pose[0], pose[1] + turn * 0.22, 1.2 * rx, 0.36)), 0.5)
-    return pixels

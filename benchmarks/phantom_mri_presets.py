@@ -37,7 +37,7 @@ PRESETS: dict[str, MriConfig] = {
     # For tests: seconds.
     "tiny": dataclasses.replace(_SMALL, train=6, val=4, style="full", shuffle_options=True, volume_boxes=False),
     # Learnt on two cores within minutes.
-    "demo_mri": dataclasses.replace(_SMALL, seed=2, train=300, val=50, contrast="compressed"),
+    "demo_mri": dataclasses.replace(_SMALL, seed=2, train=300, val=40, contrast="compressed"),
     # Another population than the demo's: grey scale and language differ.
     "demo_base_mri": dataclasses.replace(_SMALL, seed=1, train=1500, val=20, wording="report"),
 }

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from benchmarks.phantom_mri import KINDS, XYWH, MriConfig, Volume
+from benchmarks.phantom_mri import KINDS, MriConfig, Volume
+from benchmarks.phantom_mri_anatomy import XYWH
 from benchmarks.phantom_mri_wording import FORMS, Forms
 from benchmarks.sgmri import Level
 
@@ -132,7 +133,10 @@ class _Writer:
 
     def _localization(self) -> list[Row]:
         kind = "open_ended" if self.volume.organ == "brain" else "closed_ended"
-        return [self._row("localization", kind, self.forms.where, self._places() or "No finding.")]
+        answer = self._places() or "No finding."
+        if self.labels and self.config.style == "short":
+            answer = self.forms.located.format(findings=" and ".join(self.labels), places=answer)
+        return [self._row("localization", kind, self.forms.where, answer)]
 
     def _places(self) -> str:
         """`Frame 3: <bbx>[...]</bbx>, <bbx>[...]</bbx>; Frame 4: ...`; a slice needs no frame."""
@@ -189,10 +193,10 @@ class _Writer:
 
     def _captioning(self) -> list[Row]:
         place = self.forms.place[self.level]
-        if not self.labels:
-            text = NORMAL if self.config.style == "short" else f"This {place} shows no abnormal finding."
-        elif self.config.style == "short":
-            text = " and ".join(self.labels)
+        if self.config.style == "short":
+            text = self.forms.described.format(place=place, findings=" and ".join(self.labels) or "no finding")
+        elif not self.labels:
+            text = f"This {place} shows no abnormal finding."
         else:
             text = f"This {place} shows {' and '.join(self.labels).lower()}: {self._places()}."
         return [self._row("captioning", "open_ended", self.forms.caption, text)]

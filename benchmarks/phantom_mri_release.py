@@ -21,7 +21,8 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.dataset import write_atomic
-from benchmarks.phantom_mri import MriConfig, Organ, Volume, draw_volume
+from benchmarks.phantom_mri import MriConfig, Volume, draw_volume
+from benchmarks.phantom_mri_anatomy import Organ
 from benchmarks.phantom_mri_questions import image_rows, volume_rows
 from benchmarks.sgmri import LEVELS
 

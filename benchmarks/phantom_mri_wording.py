@@ -23,6 +23,8 @@ class Forms:
         diagnosis: The same as `single`, for the diagnosis.
         diagnoses: The same as `several`, for the diagnoses.
         caption: A description, please.
+        located: Short answer to `where`, with `{findings}` and the boxes as `{places}`.
+        described: Short answer to `caption`, with `{findings}`.
     """
 
     place: dict[str, str]
@@ -36,6 +38,8 @@ class Forms:
     diagnosis: tuple[str, ...]
     diagnoses: tuple[str, ...]
     caption: tuple[str, ...]
+    located: str
+    described: str
 
 
 FORMS: Final = MappingProxyType(
@@ -66,6 +70,8 @@ FORMS: Final = MappingProxyType(
             diagnosis=("What is the most likely diagnosis?", "Which diagnosis fits this {place}?"),
             diagnoses=("Which diagnoses fit this {place}? Select all that apply.",),
             caption=("Describe this {place}.", "Summarize the findings of this {place}."),
+            located="{findings}: {places}",
+            described="This {place} shows {findings}.",
         ),
         "report": Forms(
             place={"image": "picture", "volume": "series"},
@@ -87,6 +93,8 @@ FORMS: Final = MappingProxyType(
             diagnosis=("Choose a diagnosis for the {place}.", "How would you call this {place}?"),
             diagnoses=("Choose all diagnoses that are right for the {place}.",),
             caption=("Write a report of the {place}.", "Report on the {place}."),
+            located="{places}",
+            described="{findings}",
         ),
     }
 )

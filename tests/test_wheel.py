@@ -27,6 +27,7 @@ def test_wheel_contents(tmp_path):
         "recipes/slurm/train.sh",
         "eval/templates/report.html.j2",
         "models/demo_base/model.safetensors",
+        "models/demo_base_mri/model.safetensors",
         "models/demo_base_paligemma/model.safetensors",
     ):
         assert wanted in names

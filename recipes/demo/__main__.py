@@ -32,13 +32,13 @@ CLAIMS = {
         Claim("vqa", "balanced_accuracy", 0.15, "yes/no balanced accuracy"),
     ),
     "sgmri": (
-        Claim("image_detection", "a_score", 0.15, "slice detect. A"),
-        Claim("image_classification", "a_score", 0.15, "slice class. A"),
-        Claim("image_localization", "v_score", 0.15, "slice local. V"),
+        Claim("image_detection", "a_score", 0.10, "slice detect. A"),
+        Claim("image_classification", "a_score", 0.10, "slice class. A"),
+        Claim("image_localization", "v_score", 0.20, "slice local. V"),
         Claim("volume_detection", "a_score", 0.10, "volume detect. A"),
-        Claim("volume_classification", "a_score", 0.15, "volume class. A"),
-        Claim("volume_counting", "a_score", 0.15, "volume count. A"),
-        Claim("volume_localization", "v_score", 0.15, "volume local. V"),
+        Claim("volume_classification", "a_score", 0.10, "volume class. A"),
+        Claim("volume_counting", "a_score", 0.10, "volume count. A"),
+        Claim("volume_localization", "v_score", 0.20, "volume local. V"),
     ),
 }
 _INTERVALS_UP_TO = 2
