@@ -57,6 +57,8 @@ _OPTION = re.compile(r"^\s*\(?([A-Z])[).:]\s", re.MULTILINE)
 _YES_NO_QUESTION = re.compile(
     r"^\W*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should)\b|\byes or no\b", re.IGNORECASE
 )
+# Part of a path below the image root.
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _LETTER = re.compile(r"^\s*\(?([A-Z])\)?(?:[).:\s]|$)")
 
 
@@ -154,7 +156,11 @@ class _Reading:
         where = f"{source.file} row {source.row}"
         if row.task not in TASKS[file.level]:
             faults.add("task", f"task {row.task!r} is none of the {file.level} level ({', '.join(TASKS[file.level])})")
-        faults.require(question=row.question, answer=str(row.answer), volume_id=row.volume_id)
+        faults.require(question=row.question, answer=str(row.answer))
+        if _NAME.fullmatch(row.volume_id) is None:
+            faults.add("volume_id", f"{row.volume_id!r} is not the name of a volume")
+        if file.organ == "brain" and _NAME.fullmatch(row.modality) is None:
+            faults.add("modality", f"{row.modality!r} is not the name of a sequence")
         if faults.found:
             return
         offset = self.options.knee_slice_offset if file.organ == "knee" else 0
@@ -165,9 +171,10 @@ class _Reading:
             return
         truth = cut_boxes(self._boxes(row, file, offset), images)
         yield from (Dropped(kind="box", reason=reason, where=where) for reason in truth.dropped)
-        answer, reasoning = str(row.answer), row.reasoning
+        question, answer, reasoning = row.question, str(row.answer), row.reasoning
         if offset:
-            answer, reasoning = shift_frames(answer, offset), reasoning and shift_frames(reasoning, offset)
+            question, answer = shift_frames(question, offset), shift_frames(answer, offset)
+            reasoning = reasoning and shift_frames(reasoning, offset)
         choices = _choices(row)
         frame = images[0].frame if file.level == "image" else None
         name = record_id(file.organ, file.level, row.volume_id, row.task, row.question, frame=frame)
@@ -180,7 +187,7 @@ class _Reading:
             task=record_task(file.level, row.task),
             group=row.volume_id,
             images=tuple(images),
-            question=row.question,
+            question=question,
             choices=choices,
             answer_type=row.type,
             target=Answer(
