@@ -219,11 +219,16 @@ class _Reading:
                 faults.add(
                     "volume_id", f"the slices of {folder} are not numbered from 1 without a gap", "make them again"
                 )
+        elif row.slice_num is None:
+            faults.add("slice_num", "slice_num is missing")
+            return []
         else:
-            path = self._slice(row, file, folder, offset)
+            path, frame = self._slice(row, file, folder, row.slice_num, offset), row.slice_num + offset
             paths = [] if path is None else [path]
-            if path is not None and frame_of_path(path) != (row.slice_num or 0) + offset:
-                faults.add("image_path", f"image {path!r} is not frame {(row.slice_num or 0) + offset}")
+            if path is not None and frame_of_path(path) != frame:
+                faults.add("image_path", f"image {path!r} is not frame {frame}")
+            elif path is not None and not path.endswith(f"/{slice_name(row.volume_id, frame)}"):
+                faults.add("image_path", f"image {path!r} is not a slice of {row.volume_id}")
         if not paths and self.options.missing_volumes == "error":
             faults.add(
                 "volume_id",
@@ -237,11 +242,10 @@ class _Reading:
             faults.add("images", error.message, error.fix)
             return []
 
-    def _slice(self, row: QuestionRow, file: QuestionFile, folder: str, offset: int) -> str | None:
+    def _slice(self, row: QuestionRow, file: QuestionFile, folder: str, number: int, offset: int) -> str | None:
         """Path of the slice of an image question under the image root, if the file exists."""
         paths = [] if offset or row.image_path is None else list(candidates(row.image_path, file.path, self.root))
-        if row.slice_num is not None:
-            paths.append(f"{folder}/{slice_name(row.volume_id, row.slice_num + offset)}")
+        paths.append(f"{folder}/{slice_name(row.volume_id, number + offset)}")
         return next((path for path in paths if ".." not in path and (self.root / path).is_file()), None)
 
     def _image(self, path: str) -> Image:

@@ -222,6 +222,11 @@ def test_training_volumes_become_validation_by_name(tmp_path):
         ({"knee_image": [image_row(task="counting")]}, "task 'counting' is none of the image level"),
         ({"knee_image": [image_row(question=" ")]}, "question is empty"),
         ({"knee_image": [image_row(slice_num=2)]}, "is not frame 2"),
+        ({"knee_image": [image_row(slice_num=None)]}, "slice_num is missing"),
+        (
+            {"knee_image": [image_row(volume_id="file1")]},
+            f"'knee_val_labeled_raw/{KNEE}/{KNEE}_slice_003.png' is not a slice of file1",
+        ),
         ({"knee_image": [image_row(slice_num="3")]}, "Expected `int | null`, got `str`"),
         ({"knee_image": [image_row(volume_id="file1", image_path=None)]}, "there is no slice of the question"),
         ({"brain_volume": [volume_row(volume_id="file1")]}, "there is no slice of the question"),
