@@ -270,7 +270,12 @@ def _add_prepare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--annotations", type=Path, metavar="DIR", help="with --volumes: folder of brain.csv and knee.csv")
     sub.add_argument("--workers", type=int, default=2, metavar="N", help="with --volumes: processes (default: 2)")
     sub.add_argument(
-        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="options of the reader, such as knee_slice_offset=1"
+        "--set",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="options of the reader, such as knee_slice_offset=1",
     )
     sub.add_argument("--benchmark", metavar="NAME", help="with `generic`: apply this benchmark's rules and scorer")
 

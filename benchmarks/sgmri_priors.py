@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 from typing import TypeVar
 
@@ -26,9 +27,9 @@ Shares = tuple[float, float, float, float]
 T = TypeVar("T", int, str)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Group:
-    """Training answers that one answer is to stand for.
+    """Training answers that one answer is to stand for; what they have in common is worked out once, for many questions.
 
     Attributes:
         texts: Answer text -> how often.
@@ -51,6 +52,17 @@ class _Group:
             self.boxes.append((x1 / image.width, y1 / image.height, x2 / image.width, y2 / image.height))
             self.places[box.image * PARTS // len(record.images)] += 1
             self.labels[box.label or ""] += 1
+
+    @cached_property
+    def text(self) -> str:
+        """The most frequent text."""
+        return _most_frequent(self.texts)
+
+    @cached_property
+    def box(self) -> Shares:
+        """The coordinate-wise median of the boxes."""
+        left, top, right, bottom = (median(values) for values in zip(*self.boxes, strict=True))
+        return left, top, right, bottom
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,7 @@ class SgmriPriors:
             groups.insert(0, self.by_question.get((ask.task, _fold(ask.question))))
         known = [group for group in groups if group is not None]
         boxes = (_box(known, ask),) if level_and_task(ask)[1] in BOX_TASKS else ()
-        return Answer(text=_most_frequent(known[0].texts), boxes=boxes)
+        return Answer(text=known[0].text, boxes=boxes)
 
 
 def fit(records: Iterable[Record]) -> SgmriPriors:
@@ -114,7 +126,7 @@ def _box(groups: Iterable[_Group], ask: Ask) -> Box:
     # The middle of the part: with fewer frames than parts, some parts have no frame of their own.
     place = (2 * _most_frequent(group.places) + 1) * len(ask.images) // (2 * PARTS)
     image = ask.images[place]
-    left, top, right, bottom = (median(values) for values in zip(*group.boxes, strict=True))
+    left, top, right, bottom = group.box
     x1, x2 = _inside(left, right, image.width)
     y1, y2 = _inside(top, bottom, image.height)
     label = _most_frequent(group.labels) or None

@@ -58,6 +58,8 @@ def make_slices(volumes: Path, annotations: Path, out: Path, *, quirks: Quirks, 
         DataError: The folders or tables cannot be used, nothing was found, another process writes `out`, or writing
             failed. Files with faults do not raise: see `SliceReport.faults`.
     """
+    if workers < 1:
+        raise DataError(f"--workers {workers}: at least one process is needed", fix="leave it out")
     tables = read_tables(annotations)
     if not volumes.is_dir():
         raise DataError(f"{volumes} is not a folder", fix="give the folder that holds the fastMRI files")

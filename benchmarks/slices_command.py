@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 from benchmarks import slices_quirks, volumes
-from benchmarks.errors import DataError
 from benchmarks.slices import make_slices
 from benchmarks.slices_report import DROPPED, summary
 from benchmarks.volumes_rows import convert_volume
@@ -34,7 +33,9 @@ def add_parsers(sub: argparse.ArgumentParser) -> None:
     fastmri.add_argument("--annotations", type=Path, required=True, metavar="DIR", help="folder of brain.csv, knee.csv")
     fastmri.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     fastmri.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="processes")
-    fastmri.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="knee_slice_offset=1, ...")
+    fastmri.add_argument(
+        "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="knee_slice_offset=1, ..."
+    )
     text = "one volume of your own (NIfTI, DICOM series, HDF5) -> PNG slices and a file of questions"
     volume = kinds.add_parser(
         "volume",
@@ -56,8 +57,6 @@ def add_parsers(sub: argparse.ArgumentParser) -> None:
 
 
 def _fastmri(arguments: argparse.Namespace) -> Said:
-    if arguments.workers < 1:
-        raise DataError(f"--workers {arguments.workers}: at least one process is needed", fix="leave it out")
     quirks = slices_quirks.parse_quirks(arguments.set)
     report = make_slices(
         arguments.volumes, arguments.annotations, arguments.out, quirks=quirks, workers=arguments.workers

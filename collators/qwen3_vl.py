@@ -97,7 +97,7 @@ class Qwen3VLCollator:
         return [
             Length(
                 len(prompt) - len(record.images),
-                sum(self._image_tokens(image, record) for image in record.images),
+                self._all_image_tokens(record),
                 len(target),
                 len(record.images),
             )
@@ -109,8 +109,12 @@ class Qwen3VLCollator:
         text: str = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
 
-    def _image_tokens(self, image: schema.Image, record: Record) -> int:
-        smallest, largest = self._area(record)
+    def _all_image_tokens(self, record: Record) -> int:
+        area = self._area(record)
+        return sum(self._image_tokens(image, area, record) for image in record.images)
+
+    def _image_tokens(self, image: schema.Image, area: tuple[int, int], record: Record) -> int:
+        smallest, largest = area
         processor = self.processor.image_processor
         try:
             patches = processor.get_number_of_image_patches(
@@ -140,8 +144,13 @@ class Qwen3VLCollator:
                 where=record.place,
                 fix="raise it, or show fewer slices: the section frames",
             )
-        smallest, largest = self.budget
-        return min(smallest, share * self.block**2), min(largest, share * self.block**2)
+        limit = share * self.block**2
+        area = min(self.budget[0], limit), min(self.budget[1], limit)
+        # The processor enlarges up to the smallest area at least, be it beyond the largest one.
+        sizes = {(image.width, image.height): image for image in record.images}
+        if any(self._image_tokens(image, area, record) > share for image in sizes.values()):
+            return self.block**2, area[1]
+        return area
 
     def _pixels(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """Pixels of all images; an image shared by several records of the batch is prepared once."""
@@ -154,7 +163,7 @@ class Qwen3VLCollator:
                 # With the size, so that a record that states another one is still checked against the file.
                 key = (image, area)
                 if key not in places:
-                    self._image_tokens(image, record)
+                    self._image_tokens(image, area, record)
                     places[key] = len(places)
                     opened.setdefault(area, []).append((places[key], self.images(image, record.place)))
                 order.append(places[key])

@@ -57,6 +57,8 @@ _OPTION = re.compile(r"^\s*\(?([A-Z])[).:]\s", re.MULTILINE)
 _YES_NO_QUESTION = re.compile(
     r"^\W*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should)\b|\byes or no\b", re.IGNORECASE
 )
+# Part of a path below the image root.
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _LETTER = re.compile(r"^\s*\(?([A-Z])\)?(?:[).:\s]|$)")
 
 
@@ -154,7 +156,11 @@ class _Reading:
         where = f"{source.file} row {source.row}"
         if row.task not in TASKS[file.level]:
             faults.add("task", f"task {row.task!r} is none of the {file.level} level ({', '.join(TASKS[file.level])})")
-        faults.require(question=row.question, answer=str(row.answer), volume_id=row.volume_id)
+        faults.require(question=row.question, answer=str(row.answer))
+        if _NAME.fullmatch(row.volume_id) is None:
+            faults.add("volume_id", f"{row.volume_id!r} is not the name of a volume")
+        if file.organ == "brain" and _NAME.fullmatch(row.modality) is None:
+            faults.add("modality", f"{row.modality!r} is not the name of a sequence")
         if faults.found:
             return
         offset = self.options.knee_slice_offset if file.organ == "knee" else 0
@@ -165,9 +171,10 @@ class _Reading:
             return
         truth = cut_boxes(self._boxes(row, file, offset), images)
         yield from (Dropped(kind="box", reason=reason, where=where) for reason in truth.dropped)
-        answer, reasoning = str(row.answer), row.reasoning
+        question, answer, reasoning = row.question, str(row.answer), row.reasoning
         if offset:
-            answer, reasoning = shift_frames(answer, offset), reasoning and shift_frames(reasoning, offset)
+            question, answer = shift_frames(question, offset), shift_frames(answer, offset)
+            reasoning = reasoning and shift_frames(reasoning, offset)
         choices = _choices(row)
         frame = images[0].frame if file.level == "image" else None
         name = record_id(file.organ, file.level, row.volume_id, row.task, row.question, frame=frame)
@@ -180,7 +187,7 @@ class _Reading:
             task=record_task(file.level, row.task),
             group=row.volume_id,
             images=tuple(images),
-            question=row.question,
+            question=question,
             choices=choices,
             answer_type=row.type,
             target=Answer(
@@ -212,11 +219,16 @@ class _Reading:
                 faults.add(
                     "volume_id", f"the slices of {folder} are not numbered from 1 without a gap", "make them again"
                 )
+        elif row.slice_num is None:
+            faults.add("slice_num", "slice_num is missing")
+            return []
         else:
-            path = self._slice(row, file, folder, offset)
+            path, frame = self._slice(row, file, folder, row.slice_num, offset), row.slice_num + offset
             paths = [] if path is None else [path]
-            if path is not None and frame_of_path(path) != (row.slice_num or 0) + offset:
-                faults.add("image_path", f"image {path!r} is not frame {(row.slice_num or 0) + offset}")
+            if path is not None and frame_of_path(path) != frame:
+                faults.add("image_path", f"image {path!r} is not frame {frame}")
+            elif path is not None and not path.endswith(f"/{slice_name(row.volume_id, frame)}"):
+                faults.add("image_path", f"image {path!r} is not a slice of {row.volume_id}")
         if not paths and self.options.missing_volumes == "error":
             faults.add(
                 "volume_id",
@@ -230,11 +242,10 @@ class _Reading:
             faults.add("images", error.message, error.fix)
             return []
 
-    def _slice(self, row: QuestionRow, file: QuestionFile, folder: str, offset: int) -> str | None:
+    def _slice(self, row: QuestionRow, file: QuestionFile, folder: str, number: int, offset: int) -> str | None:
         """Path of the slice of an image question under the image root, if the file exists."""
         paths = [] if offset or row.image_path is None else list(candidates(row.image_path, file.path, self.root))
-        if row.slice_num is not None:
-            paths.append(f"{folder}/{slice_name(row.volume_id, row.slice_num + offset)}")
+        paths.append(f"{folder}/{slice_name(row.volume_id, number + offset)}")
         return next((path for path in paths if ".." not in path and (self.root / path).is_file()), None)
 
     def _image(self, path: str) -> Image:

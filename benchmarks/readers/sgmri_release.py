@@ -138,10 +138,12 @@ class VolumeFolders:
 
 def candidates(image_path: str, question_file: Path, root: Path) -> Iterator[str]:
     """Paths under the image root that a record's image path may mean, the most literal first."""
+    if "\0" in image_path:
+        return
     for literal in dict.fromkeys((Path(image_path), question_file.parent / image_path)):
         resolved = literal.resolve()
         if resolved.is_relative_to(root.resolve()):
             yield resolved.relative_to(root.resolve()).as_posix()
     if "/data/" in image_path:
-        yield image_path.rsplit("/data/", 1)[1]
+        yield image_path.rsplit("/data/", 1)[1].lstrip("./")
     yield image_path.lstrip("./")

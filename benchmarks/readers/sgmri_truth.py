@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,6 +59,9 @@ def cut_boxes(rows: Sequence[RowBox], images: Sequence[Image]) -> Truth:
             dropped.append("the box names no frame of the volume")
             continue
         image = images[place]
+        if not all(map(math.isfinite, (row.x, row.y, row.width, row.height))):
+            dropped.append("the box has a side that is no number")
+            continue
         whole = (row.x, row.y, row.x + row.width, row.y + row.height)
         x1, y1, x2, y2 = max(0.0, whole[0]), max(0.0, whole[1]), min(image.width, whole[2]), min(image.height, whole[3])
         if not (x1 < x2 and y1 < y2):

@@ -9,6 +9,7 @@ from PIL import Image
 
 from benchmarks.__main__ import main
 from benchmarks.dataset import read_records
+from benchmarks.errors import DataError
 from benchmarks.phantom_mri_presets import configure
 from benchmarks.phantom_mri_release import write_sources
 
@@ -129,3 +130,21 @@ def test_options_that_do_not_go_together(words, said, tmp_path):
 
     with pytest.raises(DataError, match=said):
         main(["prepare", words[0], "RELEASE", *words[1:], "--out", str(tmp_path / "data")])
+
+
+def test_options_may_be_set_one_by_one(sources, tmp_path):
+    words = ["--volumes", str(sources["faulty"] / "hdf5"), "--annotations", str(sources["faulty"] / "annotations")]
+    settings = ["--set", "knee_slice_offset=1", "--set", "validation_share=0.999"]
+    out = tmp_path / "data"
+    assert main(["prepare", "sgmri", str(sources["faulty"] / "release"), *words, "--out", str(out), *settings]) == 0
+    assert json.loads((out / "slices/dropped.json").read_text())["quirks"]["knee_slice_offset"] == 1
+    assert list(read_records(out, "val"))
+    sliced = ["slices", "fastmri", str(sources["faulty"] / "hdf5"), *words[2:], "--out", str(out / "slices")]
+    assert main([*sliced, "--set", "knee_slice_offset=0", "boxes=valid"]) == 0
+    assert json.loads((out / "slices/dropped.json").read_text())["quirks"]["boxes"] == "valid"
+
+
+def test_at_least_one_process_is_needed(sources, tmp_path):
+    words = ["--volumes", str(sources["true"] / "hdf5"), "--annotations", str(sources["true"] / "annotations")]
+    with pytest.raises(DataError, match="--workers 0"):
+        main(["prepare", "sgmri", str(sources["true"] / "release"), *words, "--out", str(tmp_path), "--workers", "0"])

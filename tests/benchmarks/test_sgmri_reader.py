@@ -118,6 +118,9 @@ def test_choices_and_labels(prepared, changes, choices, label):
         f"../knee_val_labeled_raw/{KNEE}/{KNEE}_slice_003.png",
         f"../../../data/knee_val_labeled_raw/{KNEE}/{KNEE}_slice_003.png",
         "elsewhere.png",
+        "x/data//etc/hostname",
+        f"../../../../knee_val_labeled_raw/{KNEE}/{KNEE}_slice_003.png",
+        "a\0b.png",
         None,
     ],
 )
@@ -131,7 +134,11 @@ def test_the_knee_offset_moves_image_boxes_and_words_by_one(prepared):
         "knee_image": [image_row(question="Where on Frame 3?")],
         "knee_volume": [
             volume_row(
-                volume_id=KNEE, modality="knee", question="How many?", answer="1", reasoning="On Frames 1, 2 and 3."
+                volume_id=KNEE,
+                modality="knee",
+                question="How many on Frame 1?",
+                answer="1",
+                reasoning="On Frames 1, 2 and 3.",
             ),
             volume_row(
                 volume_id=KNEE,
@@ -145,6 +152,7 @@ def test_the_knee_offset_moves_image_boxes_and_words_by_one(prepared):
     }
     records, _ = prepared({"knee_slice_offset": "1"}, **rows)
     assert records["counting"].target.reasoning == "On Frames 2, 3 and 4."
+    assert records["counting"].question == "How many on Frame 2?"
     # Both from the metadata and from the row.
     for task in ("counting", "localization"):
         assert [records[task].images[box.image].frame for box in records[task].target.boxes] == [2]
@@ -184,6 +192,8 @@ def test_boxes_that_cannot_be_used_are_left_out_or_cut_and_listed(prepared, tmp_
             {"x": 3, "y": -1, "width": 10, "height": 5, "label": "a"},
             {"x": 3, "y": 4, "width": 0, "height": 5, "label": "b"},
             {"x": 120, "y": 4, "width": 30, "height": 5, "label": "c"},
+            # What Python's JSON writes for an empty cell of a table.
+            {"x": float("nan"), "y": 4, "width": 30, "height": 5, "label": "d"},
         ]
     }
     records, outcome = prepared(knee_image=[image_row(ground_truth=truth)])
@@ -191,9 +201,10 @@ def test_boxes_that_cannot_be_used_are_left_out_or_cut_and_listed(prepared, tmp_
     assert dict(outcome.dropped) == {
         ("box", "the part of the box outside its image"): 2,
         ("box", "the box has no area inside its image"): 1,
+        ("box", "the box has a side that is no number"): 1,
     }
     listed = json.loads((tmp_path / "data/dropped.json").read_text())
-    assert sum(listed["counts"].values()) == len(listed["items"]) == 3
+    assert sum(listed["counts"].values()) == len(listed["items"]) == 4
     assert listed["items"][0]["where"].endswith("pairs.json row 1")
 
 
@@ -211,9 +222,18 @@ def test_training_volumes_become_validation_by_name(tmp_path):
         ({"knee_image": [image_row(task="counting")]}, "task 'counting' is none of the image level"),
         ({"knee_image": [image_row(question=" ")]}, "question is empty"),
         ({"knee_image": [image_row(slice_num=2)]}, "is not frame 2"),
+        ({"knee_image": [image_row(slice_num=None)]}, "slice_num is missing"),
+        (
+            {"knee_image": [image_row(volume_id="file1")]},
+            f"'knee_val_labeled_raw/{KNEE}/{KNEE}_slice_003.png' is not a slice of file1",
+        ),
         ({"knee_image": [image_row(slice_num="3")]}, "Expected `int | null`, got `str`"),
         ({"knee_image": [image_row(volume_id="file1", image_path=None)]}, "there is no slice of the question"),
         ({"brain_volume": [volume_row(volume_id="file1")]}, "there is no slice of the question"),
+        ({"brain_volume": [volume_row(volume_id="../file1")]}, "'../file1' is not the name of a volume"),
+        ({"brain_volume": [volume_row(volume_id="file1\0")]}, "is not the name of a volume"),
+        ({"brain_volume": [volume_row(modality="../FLAIR")]}, "'../FLAIR' is not the name of a sequence"),
+        ({"knee_image": [image_row(volume_id="/etc")]}, "'/etc' is not the name of a volume"),
     ],
 )
 def test_faults_name_file_row_and_field(prepared, changes, said):

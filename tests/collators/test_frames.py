@@ -118,6 +118,14 @@ def test_images_share_the_tokens_of_a_sample(make_recipe):
         collator.measure([volume(65)])
 
 
+def test_small_slices_are_not_enlarged_beyond_the_tokens_of_a_sample(make_recipe):
+    """An area between two bounds that are close to each other may hold no grid: then the upper bound holds."""
+    recipe = make_recipe(*PLAIN, "images.max_tokens=60", "images.min_pixels=65536")
+    for side in range(32, 330, 7):
+        length = make_collator(recipe, pictures([]), targets=True).measure([volume(2, side=side)])[0]
+        assert 0 < length.images <= 60
+
+
 def test_a_batch_alone_or_with_a_volume_gives_the_same_pixels(make_recipe):
     recipe = make_recipe(*PLAIN, "images.max_tokens=40")
     small, large = volume(2, side=96, name="a"), volume(9, side=128, name="b")
