@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def plan(name: str, overrides: list[str], recipe: Recipe) -> list[str]:
-    """The commands of a run, in order; preparation and launch as the recipe's header says, if it does."""
+    """The commands of a run, in order; preparation, launch and prediction as the recipe's header says, if it does."""
     reader = _reader(name, recipe)
     extra = "".join(f" {shlex.quote(override)}" for override in overrides)
     run = f"runs/{recipe.name}"
@@ -66,19 +66,19 @@ def plan(name: str, overrides: list[str], recipe: Recipe) -> list[str]:
         # A recipe for prediction only.
         asked = f"{untrained}{extra} --out {predictions}"
         return [prepare, f"python -m benchmarks validate {data}", asked, *priors, f"{score} {predictions}/report.html"]
+    ask = next(
+        (line for line in said if f"-m infer {run} " in line), f"python -m infer {run} --data {data} --split test"
+    )
     launch = launch or f"accelerate launch --config_file recipes/accelerate/gpu1.yaml -m train {name}"
     return [
         prepare,
         f"python -m benchmarks validate {data}",
         f"{launch}{extra}",
-        f"python -m infer {run} --data {data} --split test --out {predictions}",
+        f"{ask} --out {predictions}",
         f"python -m infer {recipe.model.checkpoint} --recipe {name}{extra} --data {data} "
         f"--out {predictions}-base   # before tuning",
         *priors,
-        *(
-            f"python -m infer {run} --control {each} --data {data} --out {predictions}-{each}"
-            for each in IMAGE_CONTROLS
-        ),
+        *(f"{ask} --control {each} --out {predictions}-{each}" for each in IMAGE_CONTROLS),
         f"{score} {run}/report.html",
     ]
 

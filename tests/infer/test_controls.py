@@ -84,6 +84,29 @@ def test_the_seed_decides_the_permutation_and_the_order_of_the_records_does_not(
     assert any({r.id: r.images for r in shuffle_images(records, seed)} != shuffled for seed in (1, 2, 3))
 
 
+def volume_of(group, frames, *, side=32):
+    images = tuple(Image(path=f"{group}/{frame}", width=side, height=side, frame=frame) for frame in frames)
+    return msgspec.structs.replace(plain_record("?", name=group), group=group, images=images)
+
+
+def test_a_volume_of_a_length_of_its_own_is_shown_another_one_at_its_places():
+    """As in the official test split, where one knee volume alone has 45 slices; or a slice whose number is unique."""
+    volumes = [volume_of("a", range(1, 4)), volume_of("b", range(1, 4)), volume_of("c", range(1, 7))]
+    volumes += [volume_of("d", [9]), volume_of("e", [4])]
+    first, second, third, fourth, fifth = shuffle_images(volumes, 0)
+    assert {image.path[0] for image in first.images} == {"b"}
+    assert {image.path[0] for image in second.images} == {"a"}
+    other = third.images[0].path[0]
+    assert [image.path for image in third.images] == [f"{other}/{frame}" for frame in (1, 1, 2, 2, 3, 3)]
+    assert [fourth.images[0].path, fifth.images[0].path] == ["e/4", "d/9"]
+    for record, shown in zip(volumes, (first, second, third, fourth, fifth), strict=True):
+        assert [msgspec.structs.replace(image, path="x") for image in record.images] == [
+            msgspec.structs.replace(image, path="x") for image in shown.images
+        ]
+    with pytest.raises(DataError, match="too few other groups"):
+        shuffle_images([*volumes, volume_of("f", range(1, 4), side=64)], 0)
+
+
 def test_a_split_of_one_group_cannot_be_shuffled(records):
     alone = [record for record in records if record.group == records[0].group]
     with pytest.raises(DataError, match="cannot be exchanged: too few other groups") as raised:

@@ -258,6 +258,16 @@ def test_plan_launches_and_prepares_as_the_recipes_header_says():
     )
 
 
+def test_plan_predicts_as_the_recipes_header_says_and_so_do_the_controls():
+    """The published evaluation shows every slice, the published training does not."""
+    lines = lines_of_plan("sgmri/qwen3_vl_8b_full_paper")
+    asked = [line for line in lines if " -m infer runs/" in line]
+    assert len(asked) == 3
+    for line in asked:
+        assert "--split test frames.select=all frames.count=null images.min_pixels=602112" in line
+        assert line.count("--out ") == 1
+
+
 def test_plan_of_a_recipe_for_prediction_trains_nothing():
     lines = lines_of_plan("sgmri/qwen3_vl_8b_zero_shot")
     assert not any("-m train" in line for line in lines)
