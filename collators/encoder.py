@@ -149,6 +149,7 @@ def _prompt_parts(recipe: Recipe, template: Template, codec: Codec) -> dict[str,
         "family": recipe.model.family,
         "max_pixels": recipe.images.max_pixels,
         **({"image_label": template.image_label} if template.image_label else {}),
+        **{f"{{{field}}}": text for field, text in template.wording().items()},
         **(
             {} if recipe.frames.count is None else {"frames": recipe.frames.model_dump(mode="json", exclude={"unseen"})}
         ),

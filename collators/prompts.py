@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from benchmarks.canvas import plan_layout
-from benchmarks.schema import Ask
+from benchmarks.schema import Ask, Image
 from recipes.errors import RecipeError
 from recipes.inputs import Canvas, Prompt
 
@@ -66,6 +66,17 @@ class Template:
             for text in self._fill(ask, describe_panels(ask, canvas), control_tokens)
         )
         return " ".join(filter(None, (system, f" {user}" if self.user.startswith(" ") else user)))
+
+    def wording(self) -> dict[str, str]:
+        """Field -> texts of ours that it may put into the prompt, for the fields that the template has."""
+        probes = [
+            Ask(task="", images=(Image(path="a", width=2, height=1, frame=1),) * count, question="") for count in (1, 2)
+        ]
+        texts = {
+            "instruction": " ".join(INSTRUCTIONS.values()),
+            "volume": " ".join(describe_volume(probe) for probe in probes),
+        }
+        return {field: text for field, text in texts.items() if f"{{{field}}}" in self.system + self.user}
 
     def _fill(self, ask: Ask, images: str, control_tokens: Sequence[str]) -> tuple[str, str]:
         """System and user text of a question; `images` describes its images."""

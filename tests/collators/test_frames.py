@@ -157,3 +157,17 @@ def test_a_batch_without_images_runs_the_vision_tower_and_changes_nothing(make_r
     torch.testing.assert_close(full[:, side][real], bare[real], rtol=1e-5, atol=1e-5)
     if targets:
         assert keep.sum() == (labels >= 0).sum() > 0
+
+
+def test_other_words_for_instructions_or_volumes_are_another_encoder(make_recipe, monkeypatch):
+    from collators import prompts
+
+    def fingerprint(recipe):
+        return make_collator(recipe, pictures([]), targets=True).encoder.fingerprint
+
+    recipes = {name: make_recipe("codec=sgmri_text", f"prompt.template={name}") for name in ("sgmri", "sgmri_short")}
+    before = {name: fingerprint(recipe) for name, recipe in recipes.items()}
+    monkeypatch.setitem(prompts.INSTRUCTIONS, "yes_no", "Say Yes or No.")
+    after = {name: fingerprint(recipe) for name, recipe in recipes.items()}
+    assert after["sgmri"] != before["sgmri"]
+    assert after["sgmri_short"] == before["sgmri_short"]
