@@ -12,9 +12,9 @@ same slices in the same words.
 Each measurement runs in a process of its own, sides and numbers of slices in alternating order. The seconds of a step
 are from the end of the one before to its end, batches included, the first step not counted; those of an answer
 include reading the slices. Memory is the growth of the process above what the loaded model takes: first by the answer,
-then by training. It grows linearly if a slice takes as much between half and all slices as between a quarter and half.
-Our path goes on to all slices at `--large` pixels. The last line is JSON: seconds, peak MiB and their ratios for each
-number of slices, MiB per slice, and the differences of losses and answers.
+then by training. Since an allocator keeps some of what was freed, the tensors of one more forward and backward pass are
+counted too: their peak grows linearly if a slice takes as much from half to all slices as from a quarter to half. Our path goes on to all slices at `--large` pixels. The last line is JSON: seconds, peak MiB and their ratios for each
+number of slices, MiB of tensors per slice, and the differences of losses and answers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from perf.rounds import MeasurementError, alternating, measured_apart, spread
 
 SIDES = ("stock", "ours")
 LARGE = "large"
-FIGURES = ("step_seconds", "step_mib", "answer_seconds", "answer_mib")
+FIGURES = ("step_seconds", "step_mib", "tensor_mib", "answer_seconds", "answer_mib")
 BLOCK = 32  # pixels of a slice's side that make a token
 FIX = "if memory ran out (-9), lower --slices or --vocabulary"
 
@@ -55,7 +55,7 @@ class VolumeSize:
     slices: int = 60
     pixels: int = 256
     large: int = 320
-    steps: int = 3
+    steps: int = 2
     answer: int = 8
     hidden: int = 64
     layers: int = 2
@@ -107,15 +107,15 @@ def run_volumes(size: VolumeSize, *, rounds: int) -> None:
     tokens = {count: first[f"ours {count}"]["tokens"] for count in size.counts}
     ratios = {count: _ratios(medians[f"stock {count}"], medians[f"ours {count}"]) for count in size.counts}
     per_slice = {
-        side: growth(size.counts, [medians[f"{side} {count}"]["step_mib"] for count in size.counts]) for side in SIDES
+        side: growth(size.counts, [medians[f"{side} {count}"]["tensor_mib"] for count in size.counts]) for side in SIDES
     }
     losses, answers = differences(size, first)
     _print_table(tokens, medians, ratios)
     quarter, half, whole = size.counts
     for side, (lower, upper) in per_slice.items():
         print(
-            f"{side:<6} a training step takes {lower:.2f} MiB per slice from {quarter} to {half} slices, "
-            f"{upper:.2f} from {half} to {whole}: ratio {upper / lower:.3f}"
+            f"{side:<6} the tensors of a pass take {lower:.3f} MiB per slice from {quarter} to {half} slices, "
+            f"{upper:.3f} from {half} to {whole}: ratio {upper / lower:.3f}"
         )
     print(
         f"ours   {whole} slices of {size.large} x {size.large} pixels, {largest['tokens']:,} tokens: "
@@ -158,13 +158,13 @@ def differences(size: VolumeSize, first: Mapping[str, Mapping[str, Any]]) -> tup
 def _print_table(
     tokens: Mapping[int, int], medians: Mapping[str, Mapping[str, float]], ratios: Mapping[int, Mapping[str, float]]
 ) -> None:
-    print(f"{'slices':>6} {'tokens':>7} {'side':<6} {'s/step':>8} {'peak MiB':>9} {'s/answer':>9} {'peak MiB':>9}")
+    heads = ("s/step", "peak MiB", "tensors", "s/answer", "peak MiB")
+    print(f"{'slices':>6} {'tokens':>7} {'side':<6}" + "".join(f"{head:>10}" for head in heads))
     for count, length in tokens.items():
         for side in SIDES:
-            step, memory, answer, answer_memory = (medians[f"{side} {count}"][key] for key in FIGURES)
-            print(f"{count:>6} {length:>7,} {side:<6} {step:>8.3f} {memory:>9.1f} {answer:>9.3f} {answer_memory:>9.1f}")
-        step, memory, answer, answer_memory = (ratios[count][key] for key in FIGURES)
-        print(f"{'':>14} {'ratio':<6} {step:>8.2f} {memory:>9.2f} {answer:>9.2f} {answer_memory:>9.2f}")
+            values = (medians[f"{side} {count}"][key] for key in FIGURES)
+            print(f"{count:>6} {length:>7,} {side:<6}" + "".join(f"{value:>10.3f}" for value in values))
+        print(f"{'':>14} {'ratio':<6}" + "".join(f"{ratios[count][key]:>10.2f}" for key in FIGURES))
 
 
 def write_inputs(folder: Path, size: VolumeSize) -> None:

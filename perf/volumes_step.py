@@ -7,12 +7,13 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image as PILImage
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.dataset import image_root, read_records, write_dataset
 from benchmarks.schema import Answer, Box, Image, Record, Source, Split
@@ -25,6 +26,7 @@ from perf.volumes import VolumeSize
 from recipes.load import load_recipe
 from recipes.schema import Recipe
 from train.device_memory import PeakMemory
+from train.loss import summed_loss
 from train.prepare import Prepared, prepare
 
 QUESTION = "Where does this volume show a mass?"
@@ -45,23 +47,29 @@ def measure_side(side: str, size: VolumeSize, folder: Path) -> dict[str, Any]:
         folder: Holds datasets and model.
 
     Returns:
-        Median seconds of a step and those of the answer, peaks in MiB above the loaded model, the losses of the steps,
-        the answer's tokens, and the number of tokens of the longest sample.
+        Median seconds of a step and those of the answer, peaks of the process in MiB above the loaded model, that of
+        the tensors of one more forward and backward pass, the losses of the steps, the answer's tokens, and the number
+        of tokens of the longest sample.
     """
     prepared = prepare(volume_recipe(size, folder), say=lambda line: None)  # noqa: ARG005
     model = prepared.model
     for parameter in model.parameters():
         parameter.sum()  # weights may be mapped from their file: reading them brings them into memory
     (record,) = read_records(Path(prepared.recipe.data.dataset), "test")
-    answer, train = (_our_answer, _our_losses) if side == "ours" else (_stock_answer, _stock_losses)
+    if side == "ours":
+        answer, train, one_pass = _our_answer, _our_losses, _our_pass
+    else:
+        answer, train, one_pass = _stock_answer, _stock_losses, _stock_pass
     peak = PeakMemory()
     start = time.perf_counter()
     answered = answer(prepared, record)
     answer_seconds, answer_mib = time.perf_counter() - start, peak.measured() / 1024**2
     seconds, losses = train(prepared, folder)
+    step_mib = peak.measured() / 1024**2
     return {
         "step_seconds": statistics.median(seconds),
-        "step_mib": peak.measured() / 1024**2,
+        "step_mib": step_mib,
+        "tensor_mib": _tensor_mib(prepared, one_pass),
         "answer_seconds": answer_seconds,
         "answer_mib": answer_mib,
         "losses": losses,
@@ -183,12 +191,7 @@ def _stock_losses(prepared: Prepared, folder: Path) -> tuple[list[float], list[f
     )
     ends, losses = [], []
     for record in _in_order(prepared):
-        target = f"{prepared.encoder.target_text(record)}<|im_end|>"
-        inputs = _stock_inputs(prepared, record, target)
-        count = len(prepared.processor.tokenizer(target, add_special_tokens=False)["input_ids"])
-        labels = inputs["input_ids"].clone()
-        labels[:, :-count] = IGNORE
-        loss = model(**inputs, labels=labels, use_cache=False).loss
+        loss = model(**_stock_batch(prepared, record), use_cache=False).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, settings.clip_norm)
         optimizer.step()
@@ -203,3 +206,41 @@ def _in_order(prepared: Prepared) -> Iterator[Record]:
     for step in prepared.schedule.steps(0, prepared.steps):
         for position in step.parts[0][0].samples:
             yield prepared.train.records[position]
+
+
+def _stock_batch(prepared: Prepared, record: Record) -> dict[str, Any]:
+    """A record with its target, and labels on the target."""
+    target = f"{prepared.encoder.target_text(record)}<|im_end|>"
+    inputs = _stock_inputs(prepared, record, target)
+    count = len(prepared.processor.tokenizer(target, add_special_tokens=False)["input_ids"])
+    labels = inputs["input_ids"].clone()
+    labels[:, :-count] = IGNORE
+    return {**inputs, "labels": labels}
+
+
+def _our_pass(prepared: Prepared, record: Record) -> Callable[[], None]:
+    batch = prepared.collator([record])
+    labels = batch.pop("labels")
+
+    def forward_and_backward() -> None:
+        logits = prepared.model(**batch).logits
+        summed_loss(logits, labels, torch.ones(1), "token").backward()  # type: ignore[no-untyped-call]
+
+    return forward_and_backward
+
+
+def _stock_pass(prepared: Prepared, record: Record) -> Callable[[], None]:
+    batch = _stock_batch(prepared, record)
+    return lambda: prepared.model(**batch, use_cache=False).loss.backward()
+
+
+def _tensor_mib(prepared: Prepared, make: Callable[[Prepared, Record], Callable[[], None]]) -> float:
+    """Most MiB of tensors that a pass has at once beside model, gradients and inputs, as PyTorch's profiler counts them."""
+    one_pass = make(prepared, next(_in_order(prepared)))
+    prepared.model.train()
+    one_pass()  # gradients are there from now on
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        one_pass()
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes: list[int] = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(itertools.accumulate(changes)) / 1024**2
