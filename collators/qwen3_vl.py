@@ -169,26 +169,28 @@ class Qwen3VLCollator:
                 order.append(places[key])
         if not order:
             opened, order = {self.budget: [(0, PILImage.new("RGB", (self.block, self.block)))]}, [0]
+        prepared = [(pictures, self._prepared(area, pictures)) for area, pictures in opened.items()]
+        if len(prepared) == 1 and order == list(range(len(order))):
+            # Every picture once, as the slices of a volume: nothing to put together, no second copy of the pixels.
+            return prepared[0][1]
         parts: dict[int, tuple[Tensor, Tensor]] = {}
-        for area, pictures in opened.items():
-            parts |= self._prepared(area, pictures)
+        for pictures, features in prepared:
+            grids = features["image_grid_thw"]
+            pixels = torch.split(features["pixel_values"], grids.prod(dim=1).tolist())
+            parts |= {place: (pixels[i], grids[i]) for i, (place, _) in enumerate(pictures)}
         return {
             "pixel_values": torch.cat([parts[place][0] for place in order]),
             "image_grid_thw": torch.stack([parts[place][1] for place in order]),
         }
 
-    def _prepared(
-        self, area: tuple[int, int], pictures: Sequence[tuple[int, PILImage.Image]]
-    ) -> dict[int, tuple[Tensor, Tensor]]:
-        """Pixels and grid of each numbered picture, resized to an area between two bounds."""
+    def _prepared(self, area: tuple[int, int], pictures: Sequence[tuple[int, PILImage.Image]]) -> dict[str, Tensor]:
+        """Pixels and grids of pictures, each resized to an area between two bounds."""
         features = self.processor.image_processor(
             [picture for _, picture in pictures],
             size={"shortest_edge": area[0], "longest_edge": area[1]},
             return_tensors="pt",
         )
-        grids = features["image_grid_thw"]
-        pixels = features["pixel_values"].split(grids.prod(dim=1).tolist())
-        return {place: (pixels[i], grids[i]) for i, (place, _) in enumerate(pictures)}
+        return {name: features[name] for name in ("pixel_values", "image_grid_thw")}
 
     def _expand(self, texts: list[str], grids: Tensor, records: Sequence[Record]) -> list[int]:
         """Repeats each image placeholder to its token count, in place; returns image tokens per record."""
