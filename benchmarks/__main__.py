@@ -79,7 +79,12 @@ def _prepare(arguments: argparse.Namespace) -> int:
         if arguments.name != "sgmri" or image_root is not None:
             raise DataError("--volumes makes the slices of sgmri", fix="leave it out, or --image-root")
         sliced = slice_first(
-            arguments.volumes, arguments.annotations, arguments.out, settings=settings, workers=arguments.workers
+            arguments.release,
+            arguments.volumes,
+            arguments.annotations,
+            arguments.out,
+            settings=settings,
+            workers=arguments.workers,
         )
         settings, image_root = sliced.settings, sliced.image_root
         print("\n".join(sliced.lines))
