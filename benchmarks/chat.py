@@ -147,7 +147,8 @@ class Chat:
         except ImportError as error:
             raise UserError(f"{who} needs the package openai", fix="pip install 'medvlm-baselines[api]'") from error
         if urlsplit(given.url).scheme not in ("http", "https"):
-            raise UserError(f"{given.address!r} is no address of a server", fix="begin it with http:// or https://")
+            said = given.address.removeprefix("://")
+            raise UserError(f"{said!r} is no address of a server", fix="begin it with http:// or https://")
         if given.key is None and given.address == OPENAI:
             raise UserError(
                 f"{who} {given.model} needs an API key",

@@ -127,29 +127,53 @@ def read_questions(path: Path | None) -> list[dict[str, Any]]:
 
 
 def write_rows(out: Path, pictures: dict[Path, Greys], base: dict[str, Any], asked: list[dict[str, Any]]) -> None:
-    """Writes pictures and the file of questions.
+    """Writes pictures and the file of questions, in which the rows of other groups stay.
 
     Args:
-        out: Folder to write to.
+        out: Folder to write to; may hold other patients or volumes.
         pictures: PNG path -> grey values.
         base: What all rows say: images, frame or view, group, split, strata.
         asked: Questions; without any, one row waits for its question and answer.
 
     Raises:
-        DataError: Writing failed.
+        DataError: Writing failed, or questions that were filled in by hand would be lost.
     """
     rows = [_merge(base, row) for row in asked] or [{**base, "question": "", "answer": ""}]
+    kept = _others(out / ROWS, base["group"], asked=bool(asked))
     try:
         out.mkdir(parents=True, exist_ok=True)
         for path, grey in pictures.items():
             buffer = io.BytesIO()
             PIL.Image.fromarray(grey).save(buffer, "PNG")
             write_atomic(path, buffer.getvalue())
-        write_atomic(out / ROWS, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        write_atomic(out / ROWS, b"".join(line + b"\n" for line in [*kept, *map(msgspec.json.encode, rows)]))
     except OSError as error:
         raise DataError(
             f"cannot write: {error.strerror}", where=str(error.filename or out), fix="check space and permissions"
         ) from error
+
+
+def _others(path: Path, group: str, *, asked: bool) -> list[bytes]:
+    """Lines of a file of questions that are of other groups."""
+    if not path.is_file():
+        return []
+    kept = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            row = msgspec.json.decode(line, type=dict[str, Any]) if line.strip() else {}
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise DataError(
+                f"not a row of questions: {error}", where=f"{path} row {number}", fix="mend it, or give another --out"
+            ) from error
+        if row.get("group") != group:
+            kept += [line] if row else []
+        elif row.get("question") and not asked:
+            raise DataError(
+                f"the row has a question about {group}, which would be lost",
+                where=f"{path} row {number}",
+                fix="give another --out, or the questions with --questions, or take the row out",
+            )
+    return kept
 
 
 def _merge(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import scintiground_rules
+from benchmarks import scintiground_rules, sgmri
 from benchmarks.errors import DataError
 from benchmarks.readers.base import Release
 from benchmarks.schema import Record
@@ -79,6 +79,7 @@ TABLE = (
             "agreement, not redistributable); boxes: fastMRI+ (github.com/microsoft/fastmri-plus)"
         ),
         put="slices as data/... in the release or --image-root; or --volumes and --annotations, from which they are made",
+        rules=sgmri.problems,
         options=True,
     ),
     Entry(

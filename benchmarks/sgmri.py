@@ -7,6 +7,7 @@ apart. Source of names and counts: sgmri.md, sections 1 and 3 (the paper, arXiv 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -59,6 +60,19 @@ def level_and_task(question: Ask | Record) -> tuple[Level, str]:
         level, _, task = question.task.partition("_")
         return ("image" if level == "image" else "volume"), task
     raise ValueError(f"task {question.task!r} is not a task of sgmri, such as image_detection or volume_counting")
+
+
+def problems(record: Record) -> Iterator[tuple[str, str]]:
+    """Yields (field, what is wrong) for what the scorers need of a record, whichever reader made it."""
+    if record.task not in RECORD_TASKS:
+        yield "task", f"unknown task {record.task!r}; the benchmark has {', '.join(RECORD_TASKS)}"
+        return
+    organ = record.strata.get("organ")
+    if organ not in ORGANS:
+        yield "strata.organ", f"{organ!r} is not one of {', '.join(ORGANS)}"
+    bare = {box.image + 1 for box in record.target.boxes if record.images[box.image].frame is None}
+    if bare and level_and_task(record)[0] == "volume":
+        yield "images", f"a box lies on image {min(bare)}, which has no frame number"
 
 
 def record_id(organ: str, level: Level, volume: str, task: str, question: str, *, frame: int | None = None) -> str:

@@ -85,7 +85,7 @@ def _volume(arguments: argparse.Namespace) -> Said:
     )
     note = converted.note
     lines = [
-        f"wrote {note['slices']} slices of {note['width']}x{note['height']} pixels: {converted.images[0]} ...",
+        f"wrote {note['slices']} {'slice' if note['slices'] == 1 else 'slices'} of {note['width']}x{note['height']} pixels: {converted.images[0]} ...",
         f"plane: {note['plane']}, directions of slices, rows and columns: {note['directions'] or 'unknown'}",
         f"window: {note['window']}",
         "boxes are pixels of these slices",
@@ -94,7 +94,10 @@ def _volume(arguments: argparse.Namespace) -> Said:
     if spacing is not None and abs(spacing[1] - spacing[2]) > _PIXEL_TOLERANCE * spacing[1]:
         lines.append(f"pixels are not square: {spacing[2]:g} mm wide, {spacing[1]:g} mm high; they are left so")
     if converted.questions:
-        lines.append(f"wrote {converted.rows} with {converted.questions} questions")
+        number = f"{converted.questions} question{'' if converted.questions == 1 else 's'}"
+        lines.append(f"wrote {converted.rows} with {number} about {arguments.id}")
     else:
-        lines.append(f"wrote {converted.rows} with one row: fill in question and answer before the next command")
+        lines.append(
+            f"wrote {converted.rows} with one row about {arguments.id}: fill in question and answer before the next command"
+        )
     return 0, [*lines, f"next: python -m benchmarks prepare generic {converted.rows} --out DATASET"]

@@ -181,16 +181,20 @@ def _details(task: str, columns: Sequence[str], per_system: Sequence[tuple[Syste
 
 
 def _undefined(result: EvalResult) -> list[str]:
-    lines = []
+    """One line for the metrics of a task that have the same reason, as all box metrics have."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for system in result.systems:
         for metric in system.metrics:
-            if metric.value is None and ":" not in metric.metric:
-                lines.append(f"  {system.name}, {metric.task} {metric.metric}: not defined ({metric.note})")
-            elif metric.undefined_resamples and ":" not in metric.metric:
-                lines.append(
-                    f"  {system.name}, {metric.task} {metric.metric}: "
-                    f"not defined in {metric.undefined_resamples} of {result.resamples} resamples"
-                )
+            if ":" in metric.metric or not (metric.value is None or metric.undefined_resamples):
+                continue
+            within = f"in {metric.undefined_resamples} of {result.resamples} resamples"
+            reason = f"({metric.note})" if metric.value is None else within
+            alike.setdefault((system.name, metric.task, reason), []).append(metric.metric)
+    lines = [
+        f"  {system}, {task} {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: "
+        f"not defined {reason}"
+        for (system, task, reason), names in alike.items()
+    ]
     return ["", "not defined", *lines] if lines else []
 
 

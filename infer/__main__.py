@@ -252,7 +252,7 @@ def _export(words: list[str]) -> int:
     data = arguments.data or Path(read_manifest(arguments.predictions).dataset)
     count, files = export_predictions(arguments.predictions, data, arguments.out)
     print(f"{count:,} predictions: {', '.join(map(str, files))}")
-    print("next: score the file with the benchmark's own program, or `python -m eval` on the folder")
+    print(f"next: score the file with the benchmark's own program, or here: python -m eval {arguments.predictions}")
     return 0
 
 

@@ -169,12 +169,14 @@ def _tokens(generated: Generated) -> Tokens | None:
 
 def _claim(out: Path, settings: dict[str, Any]) -> None:
     """Checks that the folder is new or holds the same run."""
-    path = out / SETTINGS
+    path, new = out / SETTINGS, True
     if path.is_file():
         stored = json.loads(path.read_text())
         current = json.loads(json.dumps(settings))
         changed = changes(stored, current)
-        if changed:
+        new = bool(changed)
+        # A run that stopped before its first row, as for want of a key, binds nobody.
+        if changed and ((out / MANIFEST).is_file() or any(True for _ in _rows(out))):
             raise DataError(
                 f"{out} holds predictions made with other settings: {'; '.join(changed)}",
                 fix="give another --out, or the settings of that run to continue it",
@@ -182,7 +184,7 @@ def _claim(out: Path, settings: dict[str, Any]) -> None:
     # Hidden files are the lock, and what a kill left of a file that was being written.
     elif any(not item.name.startswith(".") for item in out.iterdir()):
         raise DataError(f"{out} is not empty and not a prediction folder", fix="give another --out")
-    else:
+    if new:
         write_atomic(path, json.dumps(settings, indent=1, sort_keys=True).encode())
     if not (out / MANIFEST).is_file():
         (out / PARTS).mkdir(exist_ok=True)

@@ -146,7 +146,8 @@ def _check_pass(limit: int | None, record: Record, length: Length) -> None:
         raise DataError(
             f"sample of {length.total} tokens is over batch.max_tokens {limit}, alone in a forward pass",
             where=record.place,
-            fix="raise batch.max_tokens, or set batch.overlong: drop to leave such records out",
+            fix="raise batch.max_tokens, lower images.max_pixels, choose slices of volumes (frames, images.max_tokens), or set "
+            "batch.overlong: drop to leave such records out",
         )
 
 

@@ -131,7 +131,7 @@ def estimate_run(recipe: Recipe, workload: Workload, launch: Launch | None = Non
     return Estimate(
         parameters=model.parameters,
         parts=tuple(model.parts(recipe, workload, launch)),
-        batch=model.describe_batch(recipe, workload),
+        batch=model.describe_batch(recipe, workload, launch),
         available=available,
         device=device,
         step_tokens=samples * mean(length.total for length in workload.lengths),

@@ -64,7 +64,7 @@ class ModelSize:
     def parts(self, recipe: Recipe, workload: Workload, launch: Launch) -> list[Part]:
         """Memory of one process, by what it is for."""
         active = self.costs.activations(
-            self.config, recipe, largest_batch(recipe, workload), numerics(recipe, launch, on_cpu=self.on_cpu)
+            self.config, recipe, largest_batch(recipe, workload, launch), numerics(recipe, launch, on_cpu=self.on_cpu)
         )
         # They follow one another, so only the largest counts.
         passing = [
@@ -97,9 +97,9 @@ class ModelSize:
         one: int = sum(self.costs.flops(self.config, recipe, item) for item in workload.lengths)
         return one / len(workload.lengths) * step_samples(recipe, launch)
 
-    def describe_batch(self, recipe: Recipe, workload: Workload) -> str:
+    def describe_batch(self, recipe: Recipe, workload: Workload, launch: Launch) -> str:
         """The largest forward pass in words."""
-        batch = largest_batch(recipe, workload)
+        batch = largest_batch(recipe, workload, launch)
         return (
             f"{batch.samples} samples of {batch.width:,} tokens, {batch.images:,} of them of images and "
             f"{batch.supervised:,} supervised in all"
@@ -111,9 +111,10 @@ def step_samples(recipe: Recipe, launch: Launch) -> int:
     return recipe.batch.size * recipe.batch.accumulation * launch.processes
 
 
-def largest_batch(recipe: Recipe, workload: Workload) -> MicroBatch:
+def largest_batch(recipe: Recipe, workload: Workload, launch: Launch) -> MicroBatch:
     """The largest forward pass that the recipe can make of the samples."""
     samples = recipe.batch.size
     if recipe.batch.max_tokens is not None:
-        samples = max(1, recipe.batch.max_tokens // max(length.total for length in workload.lengths))
+        room = recipe.batch.max_tokens // max(length.total for length in workload.lengths)
+        samples = max(1, min(room, step_samples(recipe, launch)))
     return longest_batch(workload.lengths, samples)

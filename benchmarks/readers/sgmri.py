@@ -16,7 +16,8 @@ Options (`--set`):
 | name              | default | meaning                                                                                           |
 |-------------------|---------|---------------------------------------------------------------------------------------------------|
 | knee_slice_offset | 0       | 0: as published, where knee questions and boxes name the frame before the true one; 1: corrected   |
-|                   |         | (image, boxes and the frame numbers in texts move by one)                                         |
+|                   |         | (image, boxes and the frame numbers in texts move by one; a question about a volume's last frame   |
+|                   |         | is left out and counted)                                                                          |
 | validation_share  | 0       | share of the training volumes that becomes the split `val`, chosen by their names; none published |
 | missing_volumes   | error   | `drop` leaves questions about volumes without slices out, and counts them                         |
 """
@@ -88,13 +89,10 @@ def open_release(release: Path, image_root: Path | None = None, settings: Mappin
     Raises:
         DataError: No questions, broken metadata, an unknown option.
     """
-    if not release.is_dir():
-        raise DataError(f"{release} is not a folder", fix="give the folder of the SGMRI-VQA release")
-    options = _options(settings or {})
+    options, files = check_release(release, settings or {})
     root = image_root or (release / "data" if (release / "data").is_dir() else release)
     made = made_offset(root)
     volumes, sources = metadata(release if made is None else root.parent / "data_processing")
-    files = question_files(release)
     reading = _Reading(
         options=options, root=root, volumes=volumes, metadata_offset=options.knee_slice_offset - (made or 0)
     )
@@ -104,6 +102,17 @@ def open_release(release: Path, image_root: Path | None = None, settings: Mappin
         sources={_name(path, release): sha256_file(path) for path in [*(file.path for file in files), *sources]},
         reader=READER,
     )
+
+
+def check_release(release: Path, settings: Mapping[str, str]) -> tuple[Options, list[QuestionFile]]:
+    """Whether there are questions and the options are right, before hours are spent on slices.
+
+    Raises:
+        DataError: No questions, or an unknown option.
+    """
+    if not release.is_dir():
+        raise DataError(f"{release} is not a folder", fix="give the folder of the SGMRI-VQA release")
+    return _options(settings), question_files(release)
 
 
 def _name(path: Path, release: Path) -> str:
@@ -166,7 +175,8 @@ class _Reading:
         offset = self.options.knee_slice_offset if file.organ == "knee" else 0
         images = self._images(row, file, offset, faults)
         if not images and not faults.found:
-            yield Dropped(kind="record", reason="the volume has no slices", where=f"{where}, volume {row.volume_id}")
+            reason = "moved, its frame is not in the volume" if self._frames(row, file) else "the volume has no slices"
+            yield Dropped(kind="record", reason=reason, where=f"{where}, volume {row.volume_id}")
         if not images or faults.found:
             return
         truth = cut_boxes(self._boxes(row, file, offset), images)
@@ -208,12 +218,17 @@ class _Reading:
             return "test"
         return "val" if name_share(volume) < self.options.validation_share else "train"
 
-    def _images(self, row: QuestionRow, file: QuestionFile, offset: int, faults: RowFaults) -> list[Image]:
-        """The images of a question; none if its volume has no slices and such questions are left out."""
+    def _folder(self, row: QuestionRow, file: QuestionFile) -> str:
         part: Literal["train", "val"] = "train" if file.train else "val"
-        folder = slice_folder(file.organ, part, row.modality, row.volume_id)
+        return slice_folder(file.organ, part, row.modality, row.volume_id)
+
+    def _frames(self, row: QuestionRow, file: QuestionFile) -> tuple[int, ...]:
+        return self.folders.frames(self._folder(row, file))
+
+    def _images(self, row: QuestionRow, file: QuestionFile, offset: int, faults: RowFaults) -> list[Image]:
+        """The images of a question; none if it is left out."""
+        folder, frames = self._folder(row, file), self._frames(row, file)
         if file.level == "volume":
-            frames = self.folders.frames(folder)
             paths = [f"{folder}/{slice_name(row.volume_id, frame)}" for frame in frames]
             if frames != tuple(range(1, len(frames) + 1)):
                 faults.add(
@@ -229,12 +244,20 @@ class _Reading:
                 faults.add("image_path", f"image {path!r} is not frame {frame}")
             elif path is not None and not path.endswith(f"/{slice_name(row.volume_id, frame)}"):
                 faults.add("image_path", f"image {path!r} is not a slice of {row.volume_id}")
-        if not paths and self.options.missing_volumes == "error":
+        if not paths and offset and frames and row.slice_num == frames[-1]:
+            # Where boxes sit one frame early, the last frame has none: nothing but a normal slice can be lost here.
+            if row.ground_truth.bboxes:
+                faults.add(
+                    "slice_num",
+                    f"frame {row.slice_num} has boxes and is the last of its volume: its boxes are not one frame early",
+                    "this release needs no --set knee_slice_offset=1",
+                )
+        elif not paths and self.options.missing_volumes == "error":
             faults.add(
                 "volume_id",
                 f"there is no slice of the question in {self.root / folder}",
-                "make the slices (`python -m benchmarks slices fastmri`), check --image-root, or leave such questions "
-                "out with --set missing_volumes=drop",
+                "make the slices (--volumes and --annotations), check --image-root, or leave such questions out with "
+                "--set missing_volumes=drop",
             )
         try:
             return [self._image(path) for path in paths]

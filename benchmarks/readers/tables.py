@@ -36,6 +36,8 @@ def read_table(path: Path) -> tuple[list[str] | None, Rows]:
     Raises:
         DataError: Another kind of file, missing, not UTF-8, or a CSV without a header.
     """
+    if not path.exists():
+        raise DataError(f"{path} does not exist", fix="check the path of the file with the questions")
     if path.suffix.lower() not in (".jsonl", ".csv") or not path.is_file():
         raise DataError(f"{path} is not a .jsonl or .csv file", fix="give the file with the questions")
     try:

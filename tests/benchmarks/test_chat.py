@@ -148,6 +148,8 @@ def test_openai_itself_needs_a_key_and_other_servers_do_not():
 def test_an_address_is_a_web_address():
     with pytest.raises(UserError, match="no address of a server"):
         Chat(Endpoint(model="m", url="localhost:8000/v1", key=KEY), WORDING)
+    with pytest.raises(UserError, match=r"^'host\.example' is no address of a server"):
+        Chat(Endpoint(model="m", url="host.example?token=abc", key=KEY), WORDING)
 
 
 def test_without_the_package_the_message_names_the_extra(monkeypatch):

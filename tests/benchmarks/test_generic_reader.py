@@ -209,7 +209,7 @@ def test_unusable_file_is_refused_when_opened(tmp_path, name, data, message):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(DataError, match=r"not a \.jsonl or \.csv file"):
+    with pytest.raises(DataError, match=r"none\.csv does not exist"):
         open_release(tmp_path / "none.csv")
 
 

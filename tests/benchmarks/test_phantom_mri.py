@@ -331,5 +331,13 @@ def test_the_command_says_what_comes_next(tmp_path, capsys):
     assert main(["phantom-mri", str(tmp_path), "--preset", "tiny", "train=1", "val=1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"wrote {tmp_path}: 1 + 1 volumes of brain and of knee, seed 0"
-    assert "prepare sgmri" in lines[1]
+    assert "boxes of knee volumes one frame early" in lines[1]
+    assert "prepare sgmri" in lines[2]
     assert len(list(tmp_path.glob("hdf5/*/*.h5"))) == 4
+
+
+@pytest.mark.parametrize(("setting", "offset"), [("knee_fault=true", True), ("volume_boxes=true", False)])
+def test_the_next_command_gives_boxes_on_their_slices(tmp_path, capsys, setting, offset):
+    assert main(["phantom-mri", str(tmp_path), "--preset", "tiny", "train=1", "val=1", setting]) == 0
+    _, following = capsys.readouterr().out.splitlines()
+    assert following.endswith("knee_slice_offset=1") == offset

@@ -52,6 +52,28 @@ def test_export_form_can_be_prepared(tmp_path):
     assert not warnings
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ""),
+        ({"task": "vqa"}, "unknown task 'vqa'; the benchmark has image_detection"),
+        ({"strata": {}}, "None is not one of brain, knee"),
+        ({"frame": None}, "a box lies on image 2, which has no frame number"),
+    ],
+)
+def test_rows_of_ones_own_have_what_the_scorer_of_sgmri_needs(tmp_path, changes, said):
+    asked = row(
+        ["a.png", "b.png"], task="volume_localization", frame=[1, 2], strata={"organ": "knee"}, boxes=[[2, 1, 1, 4, 4]]
+    )
+    path = own(tmp_path, [{name: value for name, value in (asked | changes).items() if value is not None}])
+    if not said:
+        assert prepare("generic", path, tmp_path / "data", benchmark="sgmri").info.benchmark == "sgmri"
+        return
+    with pytest.raises(DataError) as raised:
+        prepare("generic", path, tmp_path / "data", benchmark="sgmri")
+    assert said in str(raised.value)
+
+
 def test_image_root_and_no_image_check(tmp_path):
     release = write_release(tmp_path / "release")
     for path in (release / "bs80k").rglob("*.png"):

@@ -106,8 +106,6 @@ def test_a_broken_volume_stops_preparation_unless_questions_may_be_left_out(sour
     broken.write_bytes(broken.read_bytes()[:2000])
     words = ["--volumes", str(folder / "hdf5"), "--annotations", str(folder / "annotations")]
     command = ["prepare", "sgmri", str(folder / "release"), *words, "--out", str(tmp_path / "data")]
-    from benchmarks.errors import DataError
-
     with pytest.raises(DataError, match="volumes cannot be read") as raised:
         main(command)
     assert broken.name in str(raised.value)
@@ -126,8 +124,6 @@ def test_a_broken_volume_stops_preparation_unless_questions_may_be_left_out(sour
     ],
 )
 def test_options_that_do_not_go_together(words, said, tmp_path):
-    from benchmarks.errors import DataError
-
     with pytest.raises(DataError, match=said):
         main(["prepare", words[0], "RELEASE", *words[1:], "--out", str(tmp_path / "data")])
 
@@ -148,3 +144,21 @@ def test_at_least_one_process_is_needed(sources, tmp_path):
     words = ["--volumes", str(sources["true"] / "hdf5"), "--annotations", str(sources["true"] / "annotations")]
     with pytest.raises(DataError, match="--workers 0"):
         main(["prepare", "sgmri", str(sources["true"] / "release"), *words, "--out", str(tmp_path), "--workers", "0"])
+
+
+@pytest.mark.parametrize(
+    ("release", "settings", "said"),
+    [
+        ("elsewhere", (), "is not a folder"),
+        ("hdf5", (), "no file of questions"),
+        ("release", ("knee_slice_ofset=1",), "did you mean knee_slice_offset"),
+        ("release", ("box=valid",), "missing_volumes, brain_min_slices, boxes, study_level"),
+        ("release", ("validation_share=2",), "below 1"),
+    ],
+)
+def test_a_slip_is_told_before_any_slice_is_made(sources, tmp_path, release, settings, said):
+    folder, out = sources["true"], tmp_path / "data"
+    words = ["--volumes", str(folder / "hdf5"), "--annotations", str(folder / "annotations"), "--out", str(out)]
+    with pytest.raises(DataError, match=said):
+        main(["prepare", "sgmri", str(folder / release), *words, *(["--set", *settings] if settings else [])])
+    assert not out.exists()

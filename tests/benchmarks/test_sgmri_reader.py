@@ -165,6 +165,24 @@ def test_the_knee_offset_shows_the_next_slice(prepared):
     assert record.target.reasoning.startswith("Bright fluid on frame 4 at <bbx>[60,90,40,22]</bbx>")
 
 
+def test_a_question_that_moves_behind_the_last_slice_is_left_out(prepared):
+    last = image_row(slice_num=4, image_path=None, task="detection", ground_truth={"labels": [], "bboxes": []})
+    records, outcome = prepared({"knee_slice_offset": "1"}, knee_image=[image_row(), last])
+    assert set(records) == {"localization", "counting"}
+    assert dict(outcome.dropped) == {("record", "moved, its frame is not in the volume"): 1}
+    assert set(prepared(knee_image=[image_row(), last])[0]) == {"localization", "counting", "detection"}
+
+
+@pytest.mark.parametrize("missing", ["error", "drop"])
+def test_boxes_on_the_last_slice_say_that_the_release_is_right_as_it_is(prepared, missing):
+    with pytest.raises(DataError, match="row 1, field slice_num") as raised:
+        prepared(
+            {"knee_slice_offset": "1", "missing_volumes": missing},
+            knee_image=[image_row(slice_num=4, image_path=None)],
+        )
+    assert "its boxes are not one frame early" in str(raised.value)
+
+
 def test_the_brain_is_right_as_published(prepared):
     record = prepared({"knee_slice_offset": "1"})[0]["counting"]
     assert [record.images[box.image].frame for box in record.target.boxes] == [2]

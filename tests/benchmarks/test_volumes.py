@@ -367,12 +367,32 @@ def test_whole_path_from_a_volume_to_a_dataset_with_frames_and_boxes(tmp_path, c
     assert np.array_equal(shown == 255, inside)
 
 
+def test_a_second_volume_in_the_folder_leaves_the_questions_about_the_first(tmp_path):
+    path, out = write_nifti(tmp_path / "a.nii", VALUES, steps(1, 1, 1)), tmp_path / "out"
+
+    def asked(name, *questions):
+        (tmp_path / "q.csv").write_text("\n".join(["question,answer", *(f"{question},yes" for question in questions)]))
+        words = ["--questions", str(tmp_path / "q.csv")] if questions else []
+        assert main(["slices", "volume", str(path), "--id", name, "--out", str(out), *words]) == 0
+        rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+        return [(row["group"], row["question"]) for row in rows]
+
+    assert asked("P1", "a", "b") == [("P1", "a"), ("P1", "b")]
+    assert asked("P2", "c") == [("P1", "a"), ("P1", "b"), ("P2", "c")]
+    assert asked("P1", "d") == [("P2", "c"), ("P1", "d")]
+    assert asked("P3") == asked("P3") == [("P2", "c"), ("P1", "d"), ("P3", "")]
+    with pytest.raises(DataError, match="row 2") as raised:
+        asked("P1")
+    assert "would be lost" in raised.value.message
+    assert asked("P3") == [("P2", "c"), ("P1", "d"), ("P3", "")]
+
+
 def test_without_questions_one_row_waits_and_pixels_that_are_not_square_are_said(tmp_path, capsys):
     path = write_nifti(tmp_path / "a.nii", VALUES, steps(1, 2, 5))
     argv = ["slices", "volume", str(path), "--id", "P1", "--out", str(tmp_path / "out")]
     assert main(argv) == 0
     said = capsys.readouterr().out
-    assert "with one row: fill in question and answer" in said
+    assert "with one row about P1: fill in question and answer" in said
     assert "pixels are not square: 1 mm wide, 2 mm high" in said
     assert run_command(lambda: main(["prepare", "generic", str(tmp_path / "out/rows.jsonl"), "--out", "x"])) == 2
 

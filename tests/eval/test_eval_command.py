@@ -120,6 +120,18 @@ def test_published_scorer_stops_and_corrected_goes_on(capsys, tmp_path, data, re
     assert next(m for m in system.metrics if (m.task, m.metric) == ("grounding", "strict")).value == 0.9
 
 
+def test_metrics_that_lack_the_same_resamples_share_a_line(capsys, tmp_path):
+    found = [record(f"v{n}", "vqa", "yes" if n == 0 else "no", group=f"p{n // 2}") for n in range(10)]
+    data = write_data(tmp_path / "data", found)
+    out = run_main(capsys, write_run(tmp_path / "run", data, [perfect(r) for r in found]), "--resamples", 100)[1]
+    # One patient of five has the only yes: a third of the resamples lacks it, for every metric that needs both classes.
+    lines = [line for line in out.splitlines() if line.endswith("of 100 resamples")]
+    assert lines
+    assert any("balanced_accuracy, macro_f1" in line for line in lines)
+    reasons = [line.split(": ")[1] for line in lines]
+    assert len(reasons) == len(set(reasons))
+
+
 def test_failed_records_are_announced(capsys, tmp_path, data, records):
     rows = [perfect(r) for r in records]
     rows[3] = Prediction(id=rows[3].id, error="out of memory")

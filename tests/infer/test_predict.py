@@ -330,6 +330,16 @@ def test_other_settings_are_refused_by_name(tmp_path, whole, change, message, fi
     assert content(finish(job_of(out))) == whole
 
 
+def test_a_run_that_stopped_before_its_first_row_binds_nobody(tmp_path, whole):
+    out = tmp_path / "out"
+    with pytest.raises(Killed):
+        finish(job_of(out, decode=killing_decode(0), weights_hash="abd"))
+    assert content(finish(job_of(out))) == whole
+    assert json.loads((out / "settings.json").read_text()) == SETTINGS
+    with pytest.raises(DataError, match="weights_hash: 'abc' -> 'abd'"):
+        finish(job_of(out, weights_hash="abd"))
+
+
 def test_settings_that_json_spells_otherwise_are_the_same(tmp_path):
     out = finish(job_of(tmp_path / "out", pair=(1, 2)))
     assert finish(job_of(out, pair=(1, 2))) == out

@@ -268,6 +268,13 @@ def test_plan_predicts_as_the_recipes_header_says_and_so_do_the_controls():
         assert line.count("--out ") == 1
 
 
+@pytest.mark.parametrize(
+    "name", ["qwen3_vl_8b_full_paper", "qwen3_vl_8b_lora", "qwen3_vl_8b_zero_shot", "chat_zero_shot"]
+)
+def test_plans_of_sgmri_make_the_slices_that_its_release_has_not(name):
+    assert "prepare sgmri RELEASE --volumes FASTMRI --annotations FASTMRI_PLUS " in lines_of_plan(f"sgmri/{name}")[0]
+
+
 def test_plan_of_a_recipe_for_prediction_trains_nothing():
     lines = lines_of_plan("sgmri/qwen3_vl_8b_zero_shot")
     assert not any("-m train" in line for line in lines)

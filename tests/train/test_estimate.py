@@ -175,6 +175,18 @@ def test_operations_grow_with_the_samples_of_a_step(make):
     assert size.step_flops(recipe, WORKLOAD, Launch(4, "ddp")) == 4 * one
 
 
+def test_a_limit_of_tokens_makes_no_pass_larger_than_the_step(make):
+    workload, launch = Workload([Length(5, 4, 1)] * 40, 10), Launch(2, "ddp")
+    size = ModelSize.of(make(*FP32), on_cpu=True)
+
+    def cost(*overrides):
+        recipe = make(*overrides, *FP32)
+        return size.describe_batch(recipe, workload, launch), size.total(recipe, workload, launch)
+
+    assert cost("batch.size=3", "batch.max_tokens=100000") == cost("batch.size=6")
+    assert cost("batch.size=3", "batch.max_tokens=40") == cost("batch.size=4")
+
+
 def test_an_added_gradient_counts_only_if_gradients_are_added(make):
     overrides = ("adapter.kind=full", "freeze=[vision,language]", "batch.size=1", *FP32)
     workload = Workload([Length(5, 4, 1)], 10)
