@@ -13,6 +13,7 @@ Columns (JSONL keys have the same names; `null` or an empty cell means "not give
 | boxes    | three  | evidence, see below                                                          | see below            |
 | choices  |        | allowed answers of a closed question; the label, or else the answer, is one  | `yes;no`             |
 | task     |        | name of the task; `vqa` if not given                                         | text                 |
+| answer_type |     | kind of answer, as the benchmark names it (`closed_ended`, `single_choice`)  | text                 |
 | view     |        | view of each image (`ANT`, `POST`)                                           | `ANT;POST`           |
 | frame    |        | slice number of each image, from 1                                           | `11;12;13`           |
 | group    |        | patient or volume; the row's list of images if not given                     | text                 |
@@ -66,6 +67,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     boxes: tuple[_RowBox, ...] = ()
     choices: tuple[str, ...] = ()
     task: str = "vqa"
+    answer_type: str | None = None
     view: tuple[str, ...] = ()
     frame: tuple[int, ...] = ()
     group: str | None = None
@@ -192,6 +194,7 @@ def _record(row: _Row, faults: RowFaults, sizes: ImageSizes, path: Path, number:
         images=tuple(images),
         question=row.question,
         choices=row.choices,
+        answer_type=row.answer_type,
         target=Answer(text=row.answer, label=label, boxes=tuple(boxes)),
         strata=row.strata,
         source=Source(id=name, file=path.name, row=number),

@@ -36,6 +36,7 @@ FULL = {
     "boxes": [{"image": 1, "xyxy": [10, 20, 60, 80], "label": "left knee"}, {"image": 2, "xyxy": [0, 0, 32, 16]}],
     "choices": ["yes", "no"],
     "task": "grounded",
+    "answer_type": "closed_ended",
     "view": ["ANT", "POST"],
     "frame": [3, 4],
     "group": "p1",
@@ -44,8 +45,8 @@ FULL = {
     "id": "q1",
 }
 CSV = (
-    "images,question,answer,label,boxes,choices,task,view,frame,group,split,strata,id\n"
-    'a.png;sub/b.png,"Where, and is it hot?","Yes, it is.",yes,"{boxes}",yes;no,grounded,ANT;POST,3;4,p1,val,'
+    "images,question,answer,label,boxes,choices,task,answer_type,view,frame,group,split,strata,id\n"
+    'a.png;sub/b.png,"Where, and is it hot?","Yes, it is.",yes,"{boxes}",yes;no,grounded,closed_ended,ANT;POST,3;4,p1,val,'
     "organ=knee;age=old,q1\n"
 )
 
@@ -76,6 +77,7 @@ def test_csv_and_jsonl_give_the_same_record(folder, boxes):
         ("sub/b.png", 32, 16, "POST", 4),
     ]
     assert (record.split, record.group, record.task, record.choices) == ("val", "p1", "grounded", ("yes", "no"))
+    assert record.answer_type == "closed_ended"
     assert decode_record(encode_record(record), where="") == record
 
 
@@ -223,7 +225,7 @@ def test_broken_quotes_stop_with_a_fault(folder):
 def test_manual_names_every_column():
     import benchmarks.readers.generic as module
 
-    assert all(f"| {name:<8} |" in module.__doc__ for name in COLUMNS)
+    assert all(f"| {name:<8} |" in module.__doc__ or f"| {name} |" in module.__doc__ for name in COLUMNS)
 
 
 WORDS = ["images", "question", "answer", "boxes", "view", "frame", "split", "strata", "choices", "a.png", "sub/b.png"]
