@@ -24,6 +24,8 @@ TASKS: Final = MappingProxyType(
 )
 # Tasks whose answers hold boxes.
 BOX_TASKS: Final = ("localization", "captioning")
+# The choices of a yes/no question, as records spell them.
+YES_NO: Final = ("Yes", "No")
 # How questions begin that the published code adds beside the benchmark's, and its scorer skips.
 EXTRA_GROUNDING: Final = "Locate the bounding box"
 ANSWER_TYPES: Final = ("closed_ended", "single_choice", "multiple_choice", "open_ended")

@@ -1,8 +1,8 @@
 """The encoder: prompt template, image plan and codec in one object, with a fingerprint.
 
 Training and prediction both build it with `build_encoder`, from the same recipe and processor, so
-they cannot disagree on wording, image size or answer form; for models on a server there is `build_chat_encoder`. The fingerprint is stored beside the
-weights; prediction and resuming refuse another one.
+they cannot disagree on wording, image size or answer form; for models on a server there is
+`build_chat_encoder`. The fingerprint is stored beside the weights; prediction and resuming refuse another one.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ import yaml
 
 from benchmarks.canvas import plan_layout
 from benchmarks.schema import Ask, Image
+from benchmarks.sgmri import YES_NO
 from recipes.errors import RecipeError
 from recipes.inputs import Canvas, Prompt
 
@@ -245,7 +246,7 @@ def answer_form(ask: Ask) -> str | None:
     forms = {"localization": "place", "captioning": "summary", "counting": "number"}
     if task in forms:
         return forms[task]
-    if ask.choices == ("Yes", "No"):
+    if ask.choices == YES_NO:
         return "yes_no"
     return {"single_choice": "letter", "multiple_choice": "letters"}.get(ask.answer_type or "")
 

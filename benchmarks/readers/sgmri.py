@@ -49,7 +49,7 @@ from benchmarks.readers.sgmri_release import (
 from benchmarks.readers.sgmri_rows import MetadataVolume, QuestionRow, RowBox
 from benchmarks.readers.sgmri_truth import answer_boxes, cut_boxes, shifted_boxes
 from benchmarks.schema import Answer, Image, Record, Source, Split
-from benchmarks.sgmri import BOX_TASKS, TASKS, record_id, record_task
+from benchmarks.sgmri import BOX_TASKS, TASKS, YES_NO, record_id, record_task
 from benchmarks.sgmri_text import shift_frames
 
 READER = "sgmri@1"
@@ -313,7 +313,7 @@ def _choices(row: QuestionRow) -> tuple[str, ...]:
     if row.type in ("single_choice", "multiple_choice"):
         return tuple(sorted({*(row.choices or {}), *_OPTION.findall(row.question)}))
     closed = row.type == "closed_ended" and row.task not in (*BOX_TASKS, "counting")
-    return ("Yes", "No") if closed and _YES_NO_QUESTION.search(row.question) else ()
+    return YES_NO if closed and _YES_NO_QUESTION.search(row.question) else ()
 
 
 def _yes_no(answer: str) -> str | None:
@@ -328,4 +328,4 @@ def _label(answer: str, row: QuestionRow, choices: tuple[str, ...]) -> str | Non
         return match[1] if match and match[1] in choices else None
     if row.task == "counting":
         return answer.strip() if answer.strip().isdecimal() else None
-    return _yes_no(answer) if choices == ("Yes", "No") else None
+    return _yes_no(answer) if choices == YES_NO else None

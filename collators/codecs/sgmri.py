@@ -21,11 +21,9 @@ from typing import Any
 
 from benchmarks.schema import Answer, Ask, Box
 from benchmarks.scintiground_text import plain_number
-from benchmarks.sgmri import BOX_TASKS, RECORD_TASKS, Level, level_and_task
+from benchmarks.sgmri import BOX_TASKS, RECORD_TASKS, YES_NO, Level, level_and_task
 from collators.codecs.base import ClosedForm, CodecError, Invalid
 from collators.codecs.scintiground_parse import is_sentence, is_storable, load_object
-
-YES_NO = ("Yes", "No")
 
 
 class SgmriJson:

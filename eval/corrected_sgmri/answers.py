@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarks.schema import Answer, Record
-from benchmarks.sgmri import BOX_TASKS, level_and_task
+from benchmarks.sgmri import BOX_TASKS, YES_NO, level_and_task
 from collators.codecs.base import Invalid
 from eval.corrected_sgmri.reading import read_letter, read_letters, read_number, read_yes_no
 from eval.generic import normalise
 
-YES_NO = ("Yes", "No")
 _WORDS = ("yes", "no")
 # Options of a question that lists none.
 _OPTIONS = ("A", "B", "C", "D")

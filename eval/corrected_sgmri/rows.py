@@ -14,8 +14,8 @@ import msgspec
 from benchmarks.errors import DataError
 from benchmarks.predictions import Prediction
 from benchmarks.schema import Answer, Record
-from benchmarks.sgmri import BOX_TASKS, level_and_task
-from eval.corrected_sgmri.answers import YES_NO, Key, key_of, mark
+from benchmarks.sgmri import BOX_TASKS, YES_NO, level_and_task
+from eval.corrected_sgmri.answers import Key, key_of, mark
 from eval.corrected_sgmri.boxes import box_values, extra, overlaps, place
 from eval.corrected_sgmri.texts import Parts, ar_texts, text_values
 from eval.schema_scores import RowResult

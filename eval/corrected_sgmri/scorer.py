@@ -8,10 +8,9 @@ import msgspec
 
 from benchmarks.predictions import Prediction
 from benchmarks.schema import Answer, Record
-from benchmarks.sgmri import level_and_task
+from benchmarks.sgmri import YES_NO, level_and_task
 from collators.codecs.base import Codec, CodecError
 from eval.corrected.tolerant import read_tolerantly
-from eval.corrected_sgmri.answers import YES_NO
 from eval.corrected_sgmri.faults import FAULTS
 from eval.corrected_sgmri.rows import DETECTION, Run, check_record, detection_label, score_row
 from eval.corrected_sgmri.texts import parts_of

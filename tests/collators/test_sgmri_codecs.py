@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.schema import Answer, Ask, Box, Image
+from benchmarks.sgmri import YES_NO
 from collators.codecs.base import CodecError, Invalid
 from collators.codecs.registry import get_codec
-from collators.codecs.sgmri import YES_NO
 
 JSON, FIRST, TEXT = (get_codec(name) for name in ("sgmri_json", "sgmri_answer_first", "sgmri_text"))
 VOLUME = tuple(Image(path=f"v/v_slice_{n:03d}.png", width=320, height=320, frame=n) for n in range(1, 31))
