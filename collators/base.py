@@ -29,12 +29,15 @@ class Length:
         images: Of all its images.
         target: Of the target, with its end token.
         pictures: Images that the model sees; views on one canvas are one.
+        prefix: From the first token to the last of an image: what samples of the same images have in common at least.
+            0 where they cannot share it.
     """
 
     text: int
     images: int
     target: int
     pictures: int = 1
+    prefix: int = 0
 
     @property
     def total(self) -> int:
@@ -56,6 +59,7 @@ class Collator(Protocol):
         pad_id: Token that fills rows up; the attention mask is 0 there.
         end_id: Token that ends an answer.
         smaller: What makes a sample of this family shorter, as advice in errors.
+        packs: Whether a batch is one row of all samples, each image set written once.
     """
 
     encoder: Encoder
@@ -63,14 +67,15 @@ class Collator(Protocol):
     pad_id: int
     end_id: int
     smaller: str
+    packs: bool
 
-    def __call__(self, records: Sequence[Record]) -> dict[str, Tensor]:
+    def __call__(self, records: Sequence[Record]) -> dict[str, Any]:
         """Builds one batch.
 
         Returns:
-            At least `input_ids` and `attention_mask`, int64[B, L]; with targets also `labels` int64[B, L] (-100
-            outside the target and its end token) and `logits_to_keep` bool[B, L], true at the positions that predict
-            a supervised token.
+            At least `input_ids` int64[B, L], B = 1 in a packed one; with targets also `labels` int64[B, L] (-100
+            outside the target and its end token), `logits_to_keep`, the positions that predict a supervised token,
+            and of a packed batch `owners` int64[S], the number of the record of each supervised token.
 
         Raises:
             DataError: An image cannot be read, a sample is over a limit or has no target.
@@ -102,6 +107,7 @@ class CollatorClass(Protocol):
         targets: bool,
         max_length: int | None = None,
         max_target_tokens: int | None = None,
+        share_images: bool = False,
     ) -> Collator:
         """Makes a collator."""
         ...

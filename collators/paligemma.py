@@ -38,6 +38,7 @@ class PaliGemmaCollator:
         targets: `True` appends the target and pads right (training); `False` pads left (generation).
         max_length: Limit on all tokens of a sample.
         max_target_tokens: Limit on the target's tokens, the end token not counted.
+        share_images: A batch has each canvas once and says which sample sees which.
 
     Raises:
         RecipeError: The canvas has another size than the checkpoint's pictures.
@@ -52,6 +53,7 @@ class PaliGemmaCollator:
         targets: bool,
         max_length: int | None = None,
         max_target_tokens: int | None = None,
+        share_images: bool = False,
     ) -> None:
         if encoder.canvas is None:
             raise ValueError("a PaliGemma encoder needs a canvas; the recipe schema asks for one")
@@ -66,6 +68,8 @@ class PaliGemmaCollator:
         self.processor = processor
         self.images = images
         self.targets = targets
+        self.shares = share_images
+        self.packs = False  # image and prompt see each other, so that no prefix is the same for two questions
         self.canvas = encoder.canvas
         self.smaller = "shorten the prompt, take a checkpoint for smaller pictures"
         self.limits = Limits(length=max_length, target=max_target_tokens, smaller=self.smaller)
@@ -79,12 +83,16 @@ class PaliGemmaCollator:
         """Builds one batch.
 
         Returns:
-            What `tokens` gives, and `pixel_values` float32[B, 3, S, S].
+            What `tokens` gives, and `pixel_values` float32[B, 3, S, S]; of shared images `pixel_values`
+            float32[U, 3, S, S], each canvas once, and `canvas_of` int64[B], the number of each sample's canvas.
 
         Raises:
             DataError: An image cannot be read, a sample is over a limit or has no target.
         """
-        return {**self.tokens(records), "pixel_values": self.pixels(records)}
+        pixels, places = self.canvases(records)
+        if self.shares:
+            return {**self.tokens(records), "pixel_values": pixels, "canvas_of": places}
+        return {**self.tokens(records), "pixel_values": pixels[places]}
 
     def tokens(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """The inputs but for the pixels.
@@ -107,14 +115,14 @@ class PaliGemmaCollator:
             batch |= {"labels": labels, "logits_to_keep": predicting(labels)}
         return batch
 
-    def pixels(self, records: Sequence[Record]) -> Tensor:
-        """float32[B, 3, S, S]; a canvas that several records share is prepared once."""
+    def canvases(self, records: Sequence[Record]) -> tuple[Tensor, Tensor]:
+        """The pixels of each canvas once, float32[U, 3, S, S], and the number of each record's canvas, int64[B]."""
         keys = [canvas_key(record) for record in records]
         unique = dict(zip(keys, records, strict=True))
         places = {key: place for place, key in enumerate(unique)}
         drawn = [draw_canvas(record, self.canvas, self.images) for record in unique.values()]
         pixels: Tensor = self.processor.image_processor(drawn, return_tensors="pt")["pixel_values"]
-        return pixels[torch.tensor([places[key] for key in keys])]
+        return pixels, torch.tensor([places[key] for key in keys])
 
     def measure(self, records: Sequence[Record]) -> list[Length]:
         """Token counts without opening any image."""

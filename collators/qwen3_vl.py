@@ -10,18 +10,18 @@ must run the vision tower in every pass, or the others wait for ever.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
-from PIL import Image as PILImage
 from torch import Tensor
 
-from benchmarks import schema
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
 from collators.base import IGNORE, Length, Limits, batch_targets, pad, predicting
 from collators.encoder import Encoder
+from collators.packing import PackedRow, common_prefix, image_set, rope_positions
+from collators.qwen3_vl_images import Qwen3VLImages
 from collators.sources import ImageSource
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Qwen3VLCollator:
         targets: `True` appends the target and pads right (training); `False` pads left (generation).
         max_length: Limit on all tokens of a sample.
         max_target_tokens: Limit on the target's tokens, the end token not counted.
+        share_images: Packs a batch into one row in which an image set is written once; see `collators.packing`.
     """
 
     def __init__(
@@ -49,167 +50,126 @@ class Qwen3VLCollator:
         targets: bool,
         max_length: int | None = None,
         max_target_tokens: int | None = None,
+        share_images: bool = False,
     ) -> None:
         self.encoder = encoder
         self.processor = processor
-        self.images = images
         self.targets = targets
+        self.packs = share_images
         self.smaller = "lower images.max_pixels, or images.max_tokens for volumes"
         self.limits = Limits(length=max_length, target=max_target_tokens, smaller=self.smaller)
+        self.pictures = Qwen3VLImages(processor, images, encoder.image_tokens)
+        self.merge: int = processor.image_processor.merge_size
         tokenizer = processor.tokenizer
-        image = processor.image_processor
-        # Pixels of an image's side and area that make one token.
-        self.block: int = image.patch_size * image.merge_size
-        self.budget = (int(image.size["shortest_edge"]), int(image.size["longest_edge"]))
         self.image_id: int = processor.image_token_id
         self.pad_id: int = tokenizer.pad_token_id
         # Qwen's chat template closes every turn with this token; it is the one the model must learn to say.
         self.end_id: int = tokenizer.convert_tokens_to_ids("<|im_end|>")
 
-    def __call__(self, records: Sequence[Record]) -> dict[str, Tensor]:
+    def __call__(self, records: Sequence[Record]) -> dict[str, Any]:
         """Builds one batch.
 
         Returns:
-            `input_ids`, `attention_mask`, `mm_token_type_ids` int64[B, L]; `pixel_values`
-            float32[patches, C*T*P*P] and `image_grid_thw` int64[images, 3] in record and view order;
-            with targets also `labels` int64[B, L] (-100 outside the target and its end token) and
-            `logits_to_keep` bool[B, L], true at the positions that predict a supervised token.
+            `pixel_values` float32[patches, C*T*P*P] and `image_grid_thw` int64[images, 3], and of a padded batch
+            `input_ids`, `attention_mask`, `mm_token_type_ids` int64[B, L], images in record and view order; with
+            targets also `labels` int64[B, L] (-100 outside the target and its end token) and `logits_to_keep`
+            bool[B, L], true at the positions that predict a supervised token.
+
+            Of a packed one, with the images of each image set once: `input_ids` int64[1, L], `position_ids`
+            int64[3, 1, L], `groups` (a list for each image set: tokens of its prefix, then of each segment) and with
+            targets `labels` int64[1, L], `logits_to_keep` int64[1, S], the places that predict the S supervised tokens, and `owners`
+            int64[S], the number of the record that each belongs to.
 
         Raises:
             DataError: An image cannot be read, a sample is over a limit or has no target.
         """
         records = [self.encoder.shown(record) for record in records]
-        pixels = self._pixels(records)
-        texts = [self._prompt(record) for record in records]
-        counts = self._expand(texts, pixels["image_grid_thw"], records)
-        prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        targets = batch_targets(self, records, learn=self.targets)
-        for record, prompt, target, images in zip(records, prompts, targets, counts, strict=True):
-            self.check_length(record, Length(len(prompt) - images, images, len(target), len(record.images)))
-        return {**self._pad(prompts, targets, blank=not sum(counts)), **pixels}
+        prompts, targets = self._prompts(records), batch_targets(self, records, learn=self.targets)
+        for record, prompt, target in zip(records, prompts, targets, strict=True):
+            self.check_length(record, self._length(record, prompt, target))
+        if self.packs:
+            return self._pack(records, prompts, targets)
+        pixels = self.pictures.pixels(records)
+        grids = iter(self._grids(pixels))
+        prompts = [
+            self._expand(prompt, [next(grids) for _ in record.images])
+            for record, prompt in zip(records, prompts, strict=True)
+        ]
+        return {**self._pad(prompts, targets, blank=not any(record.images for record in records)), **pixels}
 
     def measure(self, records: Sequence[Record]) -> list[Length]:
         """Token counts without opening any image; the grid follows from the record's sizes."""
         records = [self.encoder.shown(record) for record in records]
+        prompts, targets = self._prompts(records), batch_targets(self, records, learn=self.targets)
+        return [self._length(*sample) for sample in zip(records, prompts, targets, strict=True)]
+
+    def _length(self, record: Record, prompt: list[int], target: list[int]) -> Length:
+        """Token counts of a sample whose prompt has one token for each image."""
+        images, pictures = self.pictures.tokens(record), len(record.images)
+        prefix = self._head(prompt) - pictures + images if pictures else 0
+        return Length(len(prompt) - pictures, images, len(target), pictures, prefix)
+
+    def _head(self, prompt: list[int]) -> int:
+        """Tokens of a prompt up to its last image."""
+        return len(prompt) - prompt[::-1].index(self.image_id) if self.image_id in prompt else 0
+
+    def _prompts(self, records: Sequence[Record]) -> list[list[int]]:
+        """Prompts with one token for each image.
+
+        Raises:
+            DataError: The chat template shows another number of images than the record has.
+        """
         texts = [self._prompt(record) for record in records]
-        prompts = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        targets = batch_targets(self, records, learn=self.targets)
-        return [
-            Length(
-                len(prompt) - len(record.images),
-                self._all_image_tokens(record),
-                len(target),
-                len(record.images),
-            )
-            for record, prompt, target in zip(records, prompts, targets, strict=True)
-        ]
+        prompts: list[list[int]] = self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        for record, prompt in zip(records, prompts, strict=True):
+            if (count := prompt.count(self.image_id)) != len(record.images):
+                raise DataError(
+                    f"the chat template shows {count} images, the record has {len(record.images)}",
+                    where=record.place,
+                    fix="use the processor's own chat template",
+                )
+        return prompts
 
     def _prompt(self, record: Record) -> str:
         messages = self.encoder.messages(record.ask())
         text: str = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
 
-    def _all_image_tokens(self, record: Record) -> int:
-        area = self._area(record)
-        return sum(self._image_tokens(image, area, record) for image in record.images)
+    def _grids(self, pixels: Mapping[str, Tensor]) -> list[tuple[int, int]]:
+        """Height and width of each image in tokens."""
+        return [(h // self.merge, w // self.merge) for _, h, w in pixels["image_grid_thw"].tolist()]
 
-    def _image_tokens(self, image: schema.Image, area: tuple[int, int], record: Record) -> int:
-        smallest, largest = area
-        processor = self.processor.image_processor
-        try:
-            patches = processor.get_number_of_image_patches(
-                image.height, image.width, {"min_pixels": smallest, "max_pixels": largest}
-            )
-        except ValueError as error:
-            raise DataError(
-                f"image {image.path} of {image.width}x{image.height} cannot be patched: {error}",
-                where=record.place,
-                fix="crop or pad the image to a ratio below 200",
-            ) from error
-        return int(patches) // int(processor.merge_size) ** 2
+    def _expand(self, prompt: Sequence[int], grids: Sequence[tuple[int, int]]) -> list[int]:
+        """Repeats each image token to the count of its image."""
+        counts = iter(height * width for height, width in grids)
+        return [token for each in prompt for token in [each] * (next(counts) if each == self.image_id else 1)]
 
-    def _area(self, record: Record) -> tuple[int, int]:
-        """Smallest and largest area in pixels of each image of a record, after resizing.
-
-        Raises:
-            DataError: The record has more images than its images may have tokens.
-        """
-        tokens = self.encoder.image_tokens
-        if tokens is None or not record.images:
-            return self.budget
-        share = tokens // len(record.images)
-        if share < 1:
-            raise DataError(
-                f"{len(record.images)} images do not fit images.max_tokens {tokens}",
-                where=record.place,
-                fix="raise it, or show fewer slices: the section frames",
-            )
-        limit = share * self.block**2
-        area = min(self.budget[0], limit), min(self.budget[1], limit)
-        # The processor enlarges up to the smallest area at least, be it beyond the largest one.
-        sizes = {(image.width, image.height): image for image in record.images}
-        if any(self._image_tokens(image, area, record) > share for image in sizes.values()):
-            return self.block**2, area[1]
-        return area
-
-    def _pixels(self, records: Sequence[Record]) -> dict[str, Tensor]:
-        """Pixels of all images; an image shared by several records of the batch is prepared once."""
-        places: dict[tuple[schema.Image, tuple[int, int]], int] = {}
-        opened: dict[tuple[int, int], list[tuple[int, PILImage.Image]]] = {}
-        order: list[int] = []
-        for record in records:
-            area = self._area(record)
-            for image in record.images:
-                # With the size, so that a record that states another one is still checked against the file.
-                key = (image, area)
-                if key not in places:
-                    self._image_tokens(image, area, record)
-                    places[key] = len(places)
-                    opened.setdefault(area, []).append((places[key], self.images(image, record.place)))
-                order.append(places[key])
-        if not order:
-            opened, order = {self.budget: [(0, PILImage.new("RGB", (self.block, self.block)))]}, [0]
-        prepared = [(pictures, self._prepared(area, pictures)) for area, pictures in opened.items()]
-        if len(prepared) == 1 and order == list(range(len(order))):
-            # Every picture once, as the slices of a volume: nothing to put together, no second copy of the pixels.
-            return prepared[0][1]
-        parts: dict[int, tuple[Tensor, Tensor]] = {}
-        for pictures, features in prepared:
-            grids = features["image_grid_thw"]
-            pixels = torch.split(features["pixel_values"], grids.prod(dim=1).tolist())
-            parts |= {place: (pixels[i], grids[i]) for i, (place, _) in enumerate(pictures)}
-        return {
-            "pixel_values": torch.cat([parts[place][0] for place in order]),
-            "image_grid_thw": torch.stack([parts[place][1] for place in order]),
-        }
-
-    def _prepared(self, area: tuple[int, int], pictures: Sequence[tuple[int, PILImage.Image]]) -> dict[str, Tensor]:
-        """Pixels and grids of pictures, each resized to an area between two bounds."""
-        features = self.processor.image_processor(
-            [picture for _, picture in pictures],
-            size={"shortest_edge": area[0], "longest_edge": area[1]},
-            return_tensors="pt",
-        )
-        return {name: features[name] for name in ("pixel_values", "image_grid_thw")}
-
-    def _expand(self, texts: list[str], grids: Tensor, records: Sequence[Record]) -> list[int]:
-        """Repeats each image placeholder to its token count, in place; returns image tokens per record."""
-        token = self.processor.image_token
-        merge = self.processor.image_processor.merge_size**2
-        tokens = iter((grids.prod(dim=1) // merge).tolist())
-        counts = []
-        for number, record in enumerate(records):
-            pieces = texts[number].split(token)
-            if len(pieces) != len(record.images) + 1:
-                raise DataError(
-                    f"the chat template shows {len(pieces) - 1} images, the record has {len(record.images)}",
-                    where=record.place,
-                    fix="use the processor's own chat template",
-                )
-            each = [next(tokens) for _ in record.images]
-            texts[number] = pieces[0] + "".join(token * n + piece for n, piece in zip(each, pieces[1:], strict=True))
-            counts.append(sum(each))
-        return counts
+    def _pack(
+        self, records: Sequence[Record], prompts: Sequence[list[int]], targets: Sequence[list[int]]
+    ) -> dict[str, Any]:
+        """One row of all records, the images of each image set once."""
+        groups: dict[Hashable, list[int]] = {}
+        for number, (record, prompt) in enumerate(zip(records, prompts, strict=True)):
+            # With the tokens around the images, so that images are never left out of a prefix.
+            groups.setdefault((image_set(record), tuple(prompt[: self._head(prompt)])), []).append(number)
+        leaders = [records[members[0]] for members in groups.values()]
+        pixels = self.pictures.pixels(leaders)
+        grids = iter(self._grids(pixels))
+        row = PackedRow()
+        for leader, members in zip(leaders, groups.values(), strict=True):
+            shared = common_prefix([prompts[number] for number in members])
+            own = [next(grids) for _ in leader.images]
+            prefix = self._expand(prompts[members[0]][:shared], own)
+            positions, start = rope_positions(prefix, self.image_id, own)
+            row.begin(prefix, positions)
+            for number in members:
+                row.add(prompts[number][shared:], targets[number], start=start, owner=number)
+        if not any(record.images for record in leaders):
+            row.begin([self.image_id], torch.zeros(3, 1, dtype=torch.long))
+        batch = row.tensors()
+        if not self.targets:
+            batch = {name: batch[name] for name in ("input_ids", "position_ids", "groups")}
+        return {**batch, **pixels}
 
     def check_length(self, record: Record, length: Length) -> None:
         """Raises `DataError` if the sample is over a limit; images are never cut to fit."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from collators.base import Collator, PromptInputs
 from models.layout import Layout
 from models.loading import read_config, read_processor, read_weights
+from models.paligemma_canvases import share_canvases
 from models.paligemma_tokens import check_vocabulary
 from recipes.errors import RecipeError
 from recipes.inputs import Images
@@ -47,6 +48,7 @@ adapt = LAYOUT.adapt
 freeze = LAYOUT.freeze
 group_of = LAYOUT.group_of
 lora_targets = LAYOUT.lora_targets
+share_images = share_canvases
 spare_tower = LAYOUT.spare_tower
 trainable_by_group = LAYOUT.trainable_by_group
 

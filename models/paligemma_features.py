@@ -61,7 +61,7 @@ class CanvasFeatures:
         found = self._kept.get(key)
         if found is None:
             weight = next(self._encoder.parameters())
-            pixels = self._collator.pixels([record]).to(weight.device, weight.dtype)
+            pixels = self._collator.canvases([record])[0].to(weight.device, weight.dtype)
             found = self._encoder.get_image_features(pixels).pooler_output
             self._kept[key] = found
             while len(self._kept) * found.nbytes > KEPT_BYTES:

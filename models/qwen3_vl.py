@@ -10,6 +10,7 @@ from torch import Tensor
 from collators.base import Collator, PromptInputs
 from models.layout import Layout
 from models.loading import read_config, read_processor, read_weights
+from models.shared_prefix import use_shared_prefix
 from recipes.errors import RecipeError
 from recipes.inputs import Images
 from recipes.schema import Model
@@ -37,6 +38,7 @@ adapt = LAYOUT.adapt
 freeze = LAYOUT.freeze
 group_of = LAYOUT.group_of
 lora_targets = LAYOUT.lora_targets
+share_images = use_shared_prefix
 spare_tower = LAYOUT.spare_tower
 trainable_by_group = LAYOUT.trainable_by_group
 

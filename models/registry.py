@@ -12,7 +12,7 @@ from typing import Final
 from collators.base import CollatorClass
 from recipes.errors import RecipeError
 
-# Family -> module with load_processor, load_model, adapt, freeze, spare_tower, group_of, trainable_by_group,
+# Family -> module with load_processor, load_model, adapt, freeze, share_images, spare_tower, group_of, trainable_by_group,
 # prompt_inputs and last_positions; beside it lies the module of its cost formulas (`models.costs`).
 FAMILIES: Final = {"qwen3_vl": "models.qwen3_vl", "paligemma": "models.paligemma"}
 COLLATORS: Final = {

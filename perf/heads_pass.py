@@ -55,7 +55,7 @@ def _pass(side: str, inputs: _Inputs) -> float:
     """Loss, after the backward pass has left its gradients in hidden states and head."""
     from torch.nn import functional
 
-    from train.loss import summed_loss
+    from train.loss import summed_loss, supervision
 
     if side == "full":
         logits = functional.linear(inputs.hidden, inputs.head).float()
@@ -65,8 +65,8 @@ def _pass(side: str, inputs: _Inputs) -> float:
     else:
         keep = functional.pad(inputs.labels[:, 1:] != IGNORE, (0, 1))
         logits = functional.linear(inputs.hidden[keep], inputs.head)
-        weights = inputs.hidden.new_ones(len(inputs.labels))
-        loss = summed_loss(logits, inputs.labels, weights, "token") / keep.sum()
+        targets, _ = supervision(inputs.labels)
+        loss = summed_loss(logits, targets, inputs.hidden.new_ones(len(targets))) / len(targets)
         del logits
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.item()

@@ -106,7 +106,6 @@ def our_trainer(prepared: Prepared, folder: Path, clock: Clock) -> Trainer:
         rank=0,
         first=0,
         total=prepared.steps,
-        workers=0,
         pin=False,
     )
     return GroundedTrainer(

@@ -26,7 +26,7 @@ from perf.volumes import VolumeSize
 from recipes.load import load_recipe
 from recipes.schema import Recipe
 from train.device_memory import PeakMemory
-from train.loss import summed_loss
+from train.loss import summed_loss, supervision
 from train.prepare import Prepared, prepare
 
 QUESTION = "Where does this volume show a mass?"
@@ -220,11 +220,11 @@ def _stock_batch(prepared: Prepared, record: Record) -> dict[str, Any]:
 
 def _our_pass(prepared: Prepared, record: Record) -> Callable[[], None]:
     batch = prepared.collator([record])
-    labels = batch.pop("labels")
+    targets, _ = supervision(batch.pop("labels"))
 
     def forward_and_backward() -> None:
         logits = prepared.model(**batch).logits
-        summed_loss(logits, labels, torch.ones(1), "token").backward()  # type: ignore[no-untyped-call]
+        summed_loss(logits, targets, torch.ones(len(targets))).backward()  # type: ignore[no-untyped-call]
 
     return forward_and_backward
 

@@ -109,6 +109,9 @@ class Batch(Section):
         max_target_tokens: Longest target in tokens; a longer one is an error.
         overlong: What to do with a sample above a limit; `drop` counts them in the manifest.
         loss_reduction: `token` averages over the supervised tokens of a step, `sample` first within each sample.
+        share_images: Questions about the same images come into one step and are computed together, their images once:
+            gradients stay those of the same samples computed apart. Only the order of samples changes: image sets come in random
+            order, each with its questions behind one another. A pass is filled up to `size` samples or `max_tokens`.
         workers: Worker processes that read and prepare images, per device.
     """
 
@@ -124,7 +127,14 @@ class Batch(Section):
     max_target_tokens: Positive | None = None
     overlong: Literal["error", "drop"] = "error"
     loss_reduction: Literal["token", "sample"] = "token"
+    share_images: bool = False
     workers: Annotated[int, Field(ge=0)] = 2
+
+    @model_validator(mode="after")
+    def _something_to_share(self) -> Batch:
+        if self.share_images and self.size == 1 and self.max_tokens is None:
+            raise ValueError("share_images shares nothing between passes of one sample: raise size, or set max_tokens")
+        return self
 
 
 class Train(Section):
@@ -267,15 +277,21 @@ class Recipe(Section):
         if family != "paligemma" and self.canvas is not None:
             raise ValueError(f"canvas is for families that see one picture; {family} takes each image by itself")
         if family == "qwen3_vl":
-            if self.adapter.vision:
-                raise ValueError("adapter.vision: no layer of qwen3_vl's vision tower has the name of a role")
-            return
-        if family == "chat":
-            if self.images.min_pixels > Images().min_pixels or self.images.max_tokens is not None:
-                raise ValueError(
-                    "images: a server's model has only max_pixels here; its own processor enlarges images and counts tokens"
-                )
-            return
+            self._check_qwen3_vl()
+        elif family == "paligemma":
+            self._check_paligemma()
+        elif self.images.min_pixels > Images().min_pixels or self.images.max_tokens is not None:
+            raise ValueError(
+                "images: a server's model has only max_pixels here; its own processor enlarges images and counts tokens"
+            )
+
+    def _check_qwen3_vl(self) -> None:
+        if self.batch.share_images and self.model.attention != "sdpa":
+            raise ValueError(f"batch.share_images needs model.attention: sdpa, not {self.model.attention}")
+        if self.adapter.vision:
+            raise ValueError("adapter.vision: no layer of qwen3_vl's vision tower has the name of a role")
+
+    def _check_paligemma(self) -> None:
         if self.canvas is None:
             raise ValueError(
                 "paligemma sees one picture: add the section canvas, with the checkpoint's size (224, 448, 896)"

@@ -61,7 +61,7 @@ def training_arguments(recipe: Recipe, out: Path, *, steps: int, quiet: bool) ->
         metric_for_best_model=best,
         greater_is_better=None if best is None else best == "eval_score",
         remove_unused_columns=False,
-        label_names=["labels"],
+        label_names=["targets"],
         ddp_find_unused_parameters=False,
         report_to="none",  # the curves are written by our own callback, to a folder of our choice
         disable_tqdm=quiet,

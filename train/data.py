@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
@@ -15,8 +15,9 @@ from benchmarks.loading import RecordDataset, check_disjoint, load_split
 from benchmarks.schema import Record
 from collators.base import Collator, Length
 from collators.frames import keeps_target
+from collators.packing import image_set
 from recipes.schema import Recipe
-from train.plan import Sample
+from train.cuts import Sample
 
 CHUNK = 256
 
@@ -72,6 +73,7 @@ def load_measured(recipe: Recipe, split: str, collator: Collator, *, limit: int 
     samples: list[Sample] = []
     dropped: list[str] = []
     unseen: list[str] = []
+    sets: dict[Hashable, int] = {}
     cut = 0
     with tqdm(total=count, desc=f"measuring {split}", unit="record", disable=quiet) as bar:
         for start in range(0, count, CHUNK):
@@ -85,7 +87,8 @@ def load_measured(recipe: Recipe, split: str, collator: Collator, *, limit: int 
                 if _fits(recipe, collator, record, length):
                     keep.append(start + offset)
                     lengths.append(length)
-                    samples.append(_sample(recipe, record, length))
+                    images = sets.setdefault(image_set(collator.encoder.shown(record)), len(sets))
+                    samples.append(_sample(recipe, record, length, images))
                 else:
                     dropped.append(record.id)
             bar.update(len(chunk))
@@ -114,15 +117,22 @@ def _hidden_boxes(recipe: Recipe, collator: Collator, record: Record) -> int | N
     return hidden if keeps_target(record, seen, recipe.frames) else None
 
 
-def _sample(recipe: Recipe, record: Record, length: Length) -> Sample:
-    """What the plan needs of a record.
+def _sample(recipe: Recipe, record: Record, length: Length, images: int) -> Sample:
+    """What the plan needs of a record; `images` numbers its image set.
 
     Raises:
         DataError: The sampler is to balance a stratum that the record does not have.
     """
     batch, label = recipe.batch, record.target.label
     weight = batch.class_weights.get(label, 1.0) if label is not None else 1.0
-    sample = Sample(tokens=length.total, target=length.target, weight=weight, task=record.task)
+    sample = Sample(
+        tokens=length.total,
+        target=length.target,
+        weight=weight,
+        task=record.task,
+        images=images,
+        prefix=length.prefix if batch.share_images else 0,
+    )
     if batch.sampler != "balanced":
         return sample
     block = (record.task, *(_stratum(record, key, "balance_within") for key in batch.balance_within))

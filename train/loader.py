@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from benchmarks.schema import Record
 from collators.base import Collator
-from train.plan import MicroBatch, Plan
+from recipes.schema import Batch
+from train.cuts import MicroBatch
+from train.loss import supervision, token_weights
+from train.plan import Plan
 
-Inputs = dict[str, Tensor]
+Inputs = dict[str, Any]
+Reduction = Literal["token", "sample"]
 
 
 class Records(Protocol):
@@ -31,7 +34,8 @@ class StepBatches:
     """The forward passes of one optimiser step on this process.
 
     Attributes:
-        batches: Yields `passes` batches with their `weights` float[B], as they come from the workers.
+        batches: Yields `passes` batches as they come from the workers: the collator's inputs with `targets` int64[S]
+            and their `weights` float[S] in the place of labels.
         passes: Number of forward passes.
         items: What the summed loss of the step is divided by, over all processes.
     """
@@ -44,16 +48,24 @@ class StepBatches:
 class _MicroBatches(Dataset[Inputs]):
     """Collates what the sampler hands over; lives in the workers."""
 
-    def __init__(self, records: Records, collator: Collator) -> None:
+    def __init__(self, records: Records, collator: Collator, reduction: Reduction) -> None:
         self.records = records
         self.collator = collator
+        self.reduction = reduction
 
     def __len__(self) -> int:
         return len(self.records)
 
     def __getitem__(self, micro: MicroBatch) -> Inputs:
         batch = self.collator([self.records[position] for position in micro.samples])
-        return {**batch, "weights": torch.tensor(micro.weights)}
+        targets, rows = supervision(batch.pop("labels"))
+        # Of a packed batch, whose one row holds several samples, the collator says who owns a token.
+        owners = batch.pop("owners", rows)
+        return {
+            **batch,
+            "targets": targets,
+            "weights": token_weights(owners, torch.tensor(micro.weights), self.reduction),
+        }
 
 
 class _Order(Sampler[MicroBatch]):
@@ -67,7 +79,7 @@ class _Order(Sampler[MicroBatch]):
 
 
 def batches(
-    records: Records, collator: Collator, micros: Iterator[MicroBatch], *, workers: int, pin: bool
+    records: Records, collator: Collator, micros: Iterator[MicroBatch], batch: Batch, *, pin: bool
 ) -> Iterator[Inputs]:
     """Collated micro-batches in the given order.
 
@@ -75,14 +87,14 @@ def batches(
         records: What the positions of a micro-batch count.
         collator: Collator with targets.
         micros: Micro-batches of this process.
-        workers: Worker processes.
+        batch: The recipe's batch section.
         pin: Put batches into page-locked memory, for faster copies to a GPU.
     """
     loader = DataLoader(
-        _MicroBatches(records, collator),
+        _MicroBatches(records, collator, batch.loss_reduction),
         sampler=_Order(micros),
         batch_size=None,
-        num_workers=workers,
+        num_workers=batch.workers,
         pin_memory=pin,
         # Else the workers' seed would be drawn from the generator that dropout continues from after resuming.
         generator=torch.Generator(),
@@ -106,7 +118,6 @@ class StepLoader:
         rank: int,
         first: int,
         total: int,
-        workers: int,
         pin: bool,
     ) -> None:
         self.plan = plan
@@ -115,7 +126,6 @@ class StepLoader:
         self.rank = rank
         self.first = first
         self.total = total
-        self.workers = workers
         self.pin = pin
 
     def __len__(self) -> int:
@@ -123,7 +133,7 @@ class StepLoader:
 
     def __iter__(self) -> Iterator[StepBatches]:
         micros = (micro for step in self.plan.steps(self.first, self.total) for micro in step.parts[self.rank])
-        stream = batches(self.dataset, self.collator, micros, workers=self.workers, pin=self.pin)
+        stream = batches(self.dataset, self.collator, micros, self.plan.batch, pin=self.pin)
         for step in self.plan.steps(self.first, self.total):
             passes = len(step.parts[self.rank])
             yield StepBatches(islice(stream, passes), passes, step.items)

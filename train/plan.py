@@ -1,64 +1,20 @@
-"""Which samples make up which optimiser step, and how a step is cut into forward passes.
+"""Which samples make up which optimiser step.
 
 The plan is a pure function of the samples, the recipe's `batch` section, the seed and the number of
 processes: a resumed run simply starts at a later step. The samples of a step depend neither on the
-number of processes nor on how the step is cut, given the same number of samples per step. Every
-process makes the same number of forward passes in a step, because collective operations wait for all;
-a process with nothing left repeats a sample with weight 0.
+number of processes nor on how the step is cut (`train.cuts`), given the same number of samples per step.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
 
 from recipes.schema import Batch
+from train.cuts import Sample, Step, cut_step, packed_tokens
 
 WINDOW = 32  # steps whose samples are sorted by length together
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What the plan needs to know of a training sample.
-
-    Attributes:
-        tokens: All its tokens, images included.
-        target: Its supervised tokens.
-        weight: Weight of its loss.
-        stratum: What `batch.sampler: balanced` balances, within `block`; `None` is a class of its own.
-        task: Task of the record.
-        block: Task and strata whose share of an epoch balancing keeps.
-    """
-
-    tokens: int
-    target: int
-    weight: float = 1.0
-    stratum: str | None = None
-    task: str = ""
-    block: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """One forward pass of one process: positions of samples, the weight of each (0 for a filler)."""
-
-    samples: tuple[int, ...]
-    weights: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One optimiser step.
-
-    Attributes:
-        parts: Micro-batches of each process, equally many for all.
-        items: What the summed loss of the step is divided by: weighted supervised tokens, or weighted samples.
-    """
-
-    parts: tuple[tuple[MicroBatch, ...], ...]
-    items: float
 
 
 class Plan:
@@ -69,27 +25,35 @@ class Plan:
         batch: The recipe's batch section.
         seed: Seed of the order.
         processes: Number of processes.
+        packed: Whether the collator makes one row of a forward pass; see `train.cuts.cut_step`.
     """
 
-    def __init__(self, samples: Sequence[Sample], batch: Batch, *, seed: int, processes: int) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], batch: Batch, *, seed: int, processes: int, packed: bool = False
+    ) -> None:
         self.samples = samples
         self.batch = batch
         self.seed = seed
         self.processes = processes
+        self.packed = packed
         self.per_step = batch.size * batch.accumulation * processes
         self.steps_per_epoch = math.ceil(len(samples) / self.per_step)
 
     def epoch(self, number: int) -> list[Step]:
         """The steps of an epoch, counted from 0; the last one takes what is left."""
         order = self._balanced(number) if self.batch.sampler == "balanced" else self._shuffled(number)
+        if self.batch.share_images:
+            order = self._gathered(order)
         groups = [order[start : start + self.per_step] for start in range(0, len(order), self.per_step)]
         if self.batch.group_by_length:
             groups = self._by_length(groups, number)
         if number == 0:
             # Memory runs out in the first step or never.
-            longest = max(range(len(groups)), key=lambda i: max(self.samples[s].tokens for s in groups[i]))
+            longest = max(range(len(groups)), key=lambda i: self._largest(groups[i]))
             groups[0], groups[longest] = groups[longest], groups[0]
-        return [cut_step(group, self.samples, self.batch, processes=self.processes) for group in groups]
+        return [
+            cut_step(group, self.samples, self.batch, processes=self.processes, packed=self.packed) for group in groups
+        ]
 
     def steps(self, first: int, total: int) -> Iterator[Step]:
         """Steps `first` (counted from 0) to `total`, over as many epochs as that takes."""
@@ -106,6 +70,17 @@ class Plan:
             for position, weight in zip(micro.samples, micro.weights, strict=True)
             if weight
         )
+
+    def _largest(self, group: list[int]) -> int:
+        """Tokens of the longest sample of a step; of all of them in one row where samples are packed."""
+        return packed_tokens(group, self.samples) if self.packed else max(self.samples[i].tokens for i in group)
+
+    def _gathered(self, order: list[int]) -> list[int]:
+        """The same samples, those of one image set behind its first one: image sets come in random order."""
+        sets: dict[Hashable, list[int]] = {}
+        for position in order:
+            sets.setdefault(self.samples[position].images, []).append(position)
+        return [position for members in sets.values() for position in members]
 
     def _shuffled(self, epoch: int) -> list[int]:
         order = list(range(len(self.samples)))
@@ -147,38 +122,18 @@ class Plan:
         sorted_groups: list[list[int]] = []
         for start in range(0, len(groups), WINDOW):
             window = [sample for group in groups[start : start + WINDOW] for sample in group]
-            window.sort(key=lambda i: self.samples[i].tokens)
+            window.sort(key=self._length_of(window).__getitem__)
             cut = [window[i : i + self.per_step] for i in range(0, len(window), self.per_step)]
             rng.shuffle(cut)
             sorted_groups += cut
         return sorted_groups
 
-
-def cut_step(group: Sequence[int], samples: Sequence[Sample], batch: Batch, *, processes: int) -> Step:
-    """Cuts samples into micro-batches, longest first, and deals them out to the processes.
-
-    Args:
-        group: Positions of the samples of the step.
-        samples: All samples.
-        batch: The recipe's batch section.
-        processes: Number of processes.
-    """
-    ordered = sorted(group, key=lambda i: (-samples[i].tokens, i))
-    cuts: list[list[int]] = []
-    for position in ordered:
-        if cuts and _has_room(cuts[-1], samples, batch):
-            cuts[-1].append(position)
-        else:
-            cuts.append([position])
-    micro = [MicroBatch(tuple(cut), tuple(samples[i].weight for i in cut)) for cut in cuts]
-    micro += [MicroBatch((ordered[-1],), (0.0,))] * (-len(cuts) % processes)
-    by_token = batch.loss_reduction == "token"
-    items = sum(samples[i].weight * (samples[i].target if by_token else 1) for i in group)
-    return Step(tuple(tuple(micro[rank::processes]) for rank in range(processes)), items)
-
-
-def _has_room(cut: list[int], samples: Sequence[Sample], batch: Batch) -> bool:
-    """Whether a shorter sample may join a micro-batch; its first sample is the longest and sets the padding."""
-    if batch.max_tokens is None:
-        return len(cut) < batch.size
-    return (len(cut) + 1) * samples[cut[0]].tokens <= batch.max_tokens
+    def _length_of(self, window: list[int]) -> dict[int, int]:
+        """What samples are sorted by: their tokens; those of the longest of its image set, which stays together, if shared."""
+        if not self.batch.share_images:
+            return {i: self.samples[i].tokens for i in window}
+        longest: dict[Hashable, int] = {}
+        for i in window:
+            images = self.samples[i].images
+            longest[images] = max(longest.get(images, 0), self.samples[i].tokens)
+        return {i: longest[self.samples[i].images] for i in window}

@@ -88,6 +88,7 @@ def read_feed(recipe: Recipe) -> Feed:
         targets=True,
         max_length=recipe.batch.max_length,
         max_target_tokens=recipe.batch.max_target_tokens,
+        share_images=recipe.batch.share_images,
     )
     quiet = not state.is_main_process
     train = load_measured(recipe, recipe.data.train, collator, limit=None, quiet=quiet)
@@ -95,7 +96,9 @@ def read_feed(recipe: Recipe) -> Feed:
     if recipe.data.validation is not None:
         limit = recipe.data.validation_limit
         validation = load_measured(recipe, recipe.data.validation, collator, limit=limit, quiet=quiet)
-    schedule = Plan(train.samples, recipe.batch, seed=recipe.train.seed, processes=state.num_processes)
+    schedule = Plan(
+        train.samples, recipe.batch, seed=recipe.train.seed, processes=state.num_processes, packed=collator.packs
+    )
     # The last, smaller group of an epoch is a step too.
     steps = recipe.train.max_steps or math.ceil(schedule.steps_per_epoch * (recipe.train.epochs or 1))
     return Feed(
@@ -118,6 +121,8 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
     model = family.load_model(recipe.model, device_map=quantized_device_map(recipe.model))
     family.freeze(model, recipe.freeze)
     model = family.adapt(model, recipe.adapter, seed=recipe.train.seed)
+    if recipe.batch.share_images:
+        family.share_images(model)
     if not uses_deepspeed():
         _master_weights(model)
     prepared = Prepared(

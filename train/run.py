@@ -121,7 +121,6 @@ def _trainer(prepared: Prepared, out: Path, *, first: int) -> GroundedTrainer:
         rank=state.process_index,
         first=first,
         total=prepared.steps,
-        workers=recipe.batch.workers,
         pin=state.device.type == "cuda",
     )
     main = state.is_main_process

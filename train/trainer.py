@@ -51,7 +51,6 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
         super().__init__(model=model, **arguments)
         self._steps = steps
         self._validate = validate
-        self._reduction = recipe.batch.loss_reduction
         self.loss_is_scaled_for_ga = True  # divided by the whole step's items in `compute_loss`
 
     def get_train_dataloader(self) -> StepLoader:
@@ -69,22 +68,22 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
     def _get_num_items_in_batch(self, batch_samples: list[StepBatches], device: torch.device) -> None:
         """Nothing to count: the plan knows what a step holds."""
 
-    def _prepare_inputs(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Under DeepSpeed inputs take the model's type; 16 bits would round the weights of the samples."""
-        prepared: dict[str, Tensor] = super()._prepare_inputs(inputs)
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Under DeepSpeed inputs take the model's type; 16 bits would round the weights of the tokens."""
+        prepared: dict[str, Any] = super()._prepare_inputs(inputs)
         return {**prepared, "weights": inputs["weights"].to(self.args.device)}
 
     def compute_loss(
         self,
         model: nn.Module,
-        inputs: dict[str, Tensor],
+        inputs: dict[str, Any],
         return_outputs: bool = False,  # noqa: ARG002, FBT001, FBT002 - the Trainer's signature; never asked for
         num_items_in_batch: float = 1.0,
     ) -> Tensor:
         """This batch's share of the step's loss; the mean over processes of the summed shares is the step's loss."""
-        labels, weights = inputs.pop("labels"), inputs.pop("weights")
+        targets, weights = inputs.pop("targets"), inputs.pop("weights")
         logits: Tensor = model(**inputs).logits
-        loss = summed_loss(logits, labels, weights, self._reduction)
+        loss = summed_loss(logits, targets, weights)
         share: Tensor = loss * self.accelerator.num_processes / num_items_in_batch
         return share
 
@@ -99,14 +98,14 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
                 yield
 
     @contextmanager
-    def _explained(self, batch: dict[str, Tensor]) -> Iterator[None]:
+    def _explained(self, batch: dict[str, Any]) -> Iterator[None]:
         """Running out of memory says what was in the batch and what helps."""
-        samples, tokens = batch["input_ids"].shape
+        rows, tokens = batch["input_ids"].shape
         try:
             yield
         except torch.OutOfMemoryError as error:
             raise TrainingError(
-                f"out of memory on a batch of {samples} samples of {tokens} tokens, images included",
+                f"out of memory on a batch of {rows} rows of {tokens} tokens, images included",
                 where=f"step {self.state.global_step + 1}",
                 fix="lower batch.size (and raise batch.accumulation) or batch.max_tokens, set "
                 f"train.gradient_checkpointing, {self._steps.collator.smaller}, or use model.quantization: nf4; "

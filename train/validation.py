@@ -6,10 +6,12 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from accelerate.utils import send_to_device
 from torch import nn
 
 from benchmarks.dataset import image_root, load_info, read_records
@@ -24,10 +26,10 @@ from infer.predict import Job, predict
 from models.processes import process_state
 from models.registry import family_collator
 from recipes.errors import RecipeError
+from train.cuts import cut_step
 from train.device_memory import current_launch
 from train.loader import batches
 from train.loss import summed_loss
-from train.plan import Sample, cut_step
 from train.prepare import Prepared
 from train.trainer import Validate
 
@@ -45,22 +47,28 @@ def validation_loss(prepared: Prepared, model: nn.Module, accelerator: Accelerat
     """
     split, recipe = prepared.validation, prepared.recipe
     assert split is not None
-    samples = [Sample(tokens=length.total, target=length.target) for length in split.lengths]
-    step = cut_step(range(len(samples)), samples, recipe.batch, processes=accelerator.num_processes)
+    samples = [replace(sample, weight=1.0) for sample in split.samples]
+    step = cut_step(
+        range(len(samples)),
+        samples,
+        recipe.batch,
+        processes=accelerator.num_processes,
+        packed=prepared.collator.packs,
+    )
     stream = batches(
         split.records,
         prepared.collator,
         iter(step.parts[accelerator.process_index]),
-        workers=recipe.batch.workers,
+        recipe.batch,
         pin=accelerator.device.type == "cuda",
     )
     total = torch.zeros((), device=accelerator.device)
     model.eval()
     with torch.no_grad():
         for batch in stream:
-            moved = {key: value.to(accelerator.device) for key, value in batch.items()}
-            labels, weights = moved.pop("labels"), moved.pop("weights")
-            total += summed_loss(model(**moved).logits, labels, weights, recipe.batch.loss_reduction)
+            moved = send_to_device(batch, accelerator.device)
+            targets, weights = moved.pop("targets"), moved.pop("weights")
+            total += summed_loss(model(**moved).logits, targets, weights)
     return float(accelerator.reduce(total, reduction="sum")) / step.items
 
 

@@ -202,7 +202,8 @@ def test_measured_lengths_are_those_of_the_batch(recipe, rows):
         real = batch["attention_mask"][row].bool()
         images = int((ids == collator.image_id).sum())
         target = int((labels != IGNORE).sum())
-        assert length == Length(int(real.sum()) - images - target, images, target, len(records[row].images))
+        before = int((ids[real] == collator.image_id).nonzero().max()) + 1 if images else 0
+        assert length == Length(int(real.sum()) - images - target, images, target, len(records[row].images), before)
 
 
 # Images.
@@ -211,7 +212,7 @@ def test_measured_lengths_are_those_of_the_batch(recipe, rows):
 def test_ids_pixels_and_grids_are_those_of_the_stock_processor(make_recipe, phantom_data, records):
     collator = make_collator(make_recipe(), folder_images(phantom_data), targets=False)
     chosen = records[:4]
-    opened = [[collator.images(image, "") for image in record.images] for record in chosen]
+    opened = [[collator.pictures.images(image, "") for image in record.images] for record in chosen]
     prompts = [prompt_text(collator, record) for record in chosen]
     stock = collator.processor(text=prompts, images=opened, padding=True, return_tensors="pt")
     ours = collator(chosen)
@@ -308,7 +309,9 @@ def test_the_pixel_limit_shows_in_the_grid(make_recipe, tmp_path, limit, tokens,
     recipe = make_recipe(*PLAIN, *limit)
     collator = make_collator(recipe, pictures([record]), targets=False)
     collator.processor.save_pretrained(tmp_path)
-    again = make_collator(make_recipe(*PLAIN, *limit, f"model.checkpoint={tmp_path}"), collator.images, targets=False)
+    again = make_collator(
+        make_recipe(*PLAIN, *limit, f"model.checkpoint={tmp_path}"), collator.pictures.images, targets=False
+    )
     for each in (collator, again):
         batch = each([record])
         assert batch["image_grid_thw"].tolist() == [[1, grid, grid]]

@@ -143,7 +143,7 @@ def test_special_tokens_have_the_published_ids(collate):
 def test_ids_are_those_of_the_stock_processor(collate):
     collator, batch = collate("scintiground")
     record = PROMPTS["scintiground"]
-    opened = [collator.images(image, "") for image in record.images]
+    opened = [collator.pictures.images(image, "") for image in record.images]
     stock = collator.processor(text=[prompt_text(collator, record)], images=opened, return_tensors="pt")
     prompt = batch["input_ids"][0][batch["labels"][0] == IGNORE]
     assert torch.equal(prompt, stock["input_ids"][0])

@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText, Qwen3VLConfig
 from collators.base import Length
 from models.costs import MicroBatch, family_costs
 from models.registry import family_module
-from train.loss import summed_loss
+from train.loss import summed_loss, supervision
 from train.memory import Launch, numerics, read_weights, state_parts
 
 IMAGE, TEXT, ANSWER = 5, 20, 30
@@ -154,7 +154,8 @@ def forward(model, batch, *, autocast):
 def step(model, batch, labels, *, autocast):
     """Forward and backward pass; gradients are added to those that are there."""
     outputs = forward(model, batch, autocast=autocast)
-    loss = summed_loss(outputs.logits, labels, torch.ones(len(labels)), "token") / (labels != -100).sum()
+    targets, _ = supervision(labels)
+    loss = summed_loss(outputs.logits, targets, torch.ones(len(targets))) / len(targets)
     del outputs
     loss.backward()
 

@@ -14,9 +14,10 @@ from collators.base import IGNORE
 from models.registry import family_module
 from tests.collators.samples import folder_images, make_collator
 from train.arguments import training_arguments
+from train.cuts import Sample
 from train.loader import StepLoader
-from train.loss import summed_loss
-from train.plan import Plan, Sample
+from train.loss import summed_loss, supervision, token_weights
+from train.plan import Plan
 from train.trainer import GroundedTrainer
 
 
@@ -52,11 +53,17 @@ def gradients(recipe, data, out: Path, records):
     ]
     plan = Plan(samples, recipe.batch, seed=recipe.train.seed, processes=1)
     total = recipe.train.max_steps
-    steps = StepLoader(plan, records, collator, rank=0, first=0, total=total, workers=0, pin=False)
+    steps = StepLoader(plan, records, collator, rank=0, first=0, total=total, pin=False)
     keep = KeepGradients()
     arguments = training_arguments(recipe, out, steps=total, quiet=True)
     GroundedTrainer(recipe, model, steps, validate=None, args=arguments, callbacks=[keep]).train()
     return keep.steps
+
+
+def plain_loss(logits, labels):
+    """Summed over the tokens of a padded batch."""
+    targets, _ = supervision(labels)
+    return summed_loss(logits, targets, torch.ones(len(targets)))
 
 
 def distance(a, b):
@@ -114,11 +121,15 @@ def test_a_step_averages_over_its_tokens_or_samples():
     high = torch.tensor([0.0, -float(torch.tensor(4.0).exp().sub(1).log())])  # cross-entropy of class 1 is 4
     certain = torch.tensor([200.0, -200.0])
     logits = torch.stack([high, certain, certain, certain])
-    one = torch.ones(2)
-    assert float(summed_loss(logits, labels, one, "token")) / 4 == pytest.approx(1.0)
-    assert float(summed_loss(logits, labels, one, "sample")) / 2 == pytest.approx(2.0)
-    assert float(summed_loss(logits, labels, torch.tensor([3.0, 1.0]), "token")) == pytest.approx(12.0)
-    assert float(summed_loss(logits, labels, torch.tensor([0.0, 1.0]), "sample")) == pytest.approx(0.0)
+
+    def total(weights, reduction):
+        targets, owners = supervision(labels)
+        return float(summed_loss(logits, targets, token_weights(owners, torch.tensor(weights), reduction)))
+
+    assert total([1.0, 1.0], "token") / 4 == pytest.approx(1.0)
+    assert total([1.0, 1.0], "sample") / 2 == pytest.approx(2.0)
+    assert total([3.0, 1.0], "token") == pytest.approx(12.0)
+    assert total([0.0, 1.0], "sample") == pytest.approx(0.0)
 
 
 def test_head_at_targets_equals_full_head(make, phantom_data):
@@ -127,8 +138,7 @@ def test_head_at_targets_equals_full_head(make, phantom_data):
     batch = collator_for(recipe, phantom_data)(records)
     model = family_module(recipe.model.family).load_model(recipe.model)
     labels, keep = batch.pop("labels"), batch.pop("logits_to_keep")
-    tokens = (labels != IGNORE).sum()
-    few = summed_loss(model(**batch, logits_to_keep=keep).logits, labels, torch.ones(6), "token") / tokens
+    few = plain_loss(model(**batch, logits_to_keep=keep).logits, labels) / (labels != IGNORE).sum()
     logits = model(**batch).logits
     full = functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORE)
     assert abs(few.item() - full.item()) < 1e-6
@@ -148,7 +158,7 @@ def test_loss_does_not_depend_on_padding(make, phantom_data):
         batch = collator(batch_records)
         labels = batch.pop("labels")
         with torch.no_grad():
-            return float(summed_loss(model(**batch).logits, labels, torch.ones(len(labels)), "token"))
+            return float(plain_loss(model(**batch).logits, labels))
 
     assert collator([short])["input_ids"].shape[1] < collator([short, long])["input_ids"].shape[1]
     assert total([short]) + total([long]) == pytest.approx(total([short, long]), rel=1e-5)

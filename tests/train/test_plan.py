@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.schema import Batch
-from train.plan import WINDOW, Plan, Sample, cut_step
+from train.cuts import Sample, cut_step, packed_tokens
+from train.plan import WINDOW, Plan
 
 SAMPLES = st.lists(
     st.builds(
@@ -19,7 +21,8 @@ SAMPLES = st.lists(
         weight=st.sampled_from((0.5, 1.0, 3.0)),
         stratum=st.sampled_from(("yes", "no", None)),
         task=st.sampled_from(("vqa", "grounding")),
-    ),
+        images=st.integers(0, 6),
+    ).map(lambda sample: replace(sample, prefix=sample.tokens // 2)),
     min_size=1,
     max_size=60,
 )
@@ -31,6 +34,9 @@ BATCHES = st.builds(
     group_by_length=st.booleans(),
     sampler=st.sampled_from(("shuffle", "balanced")),
     loss_reduction=st.sampled_from(("token", "sample")),
+)
+SHARING = BATCHES.filter(lambda batch: batch.size > 1 or batch.max_tokens).map(
+    lambda batch: batch.model_copy(update={"share_images": True})
 )
 
 
@@ -46,9 +52,11 @@ def shown(step):
 
 
 @settings(max_examples=150, deadline=None)
-@given(SAMPLES, BATCHES, st.integers(1, 4), st.integers(0, 3))
-def test_every_process_makes_equally_many_passes_and_the_divisor_counts_what_is_shown(samples, batch, processes, epoch):
-    plan = Plan(samples, batch, seed=3, processes=processes)
+@given(SAMPLES, BATCHES | SHARING, st.integers(1, 4), st.integers(0, 3), st.booleans())
+def test_every_process_makes_equally_many_passes_and_the_divisor_counts_what_is_shown(
+    samples, batch, processes, epoch, packed
+):
+    plan = Plan(samples, batch, seed=3, processes=processes, packed=packed)
     steps = plan.epoch(epoch)
     assert len(steps) == plan.steps_per_epoch
     for step in steps:
@@ -61,12 +69,14 @@ def test_every_process_makes_equally_many_passes_and_the_divisor_counts_what_is_
         for micro in (micro for part in step.parts for micro in part):
             if batch.max_tokens is None:
                 assert len(micro.samples) <= batch.size
+            elif packed:
+                assert packed_tokens(micro.samples, samples) <= batch.max_tokens
             else:
                 assert len(micro.samples) * max(samples[i].tokens for i in micro.samples) <= batch.max_tokens
 
 
 @settings(max_examples=60, deadline=None)
-@given(SAMPLES, BATCHES, st.integers(1, 4))
+@given(SAMPLES, BATCHES | SHARING, st.integers(1, 4))
 def test_an_epoch_shows_every_sample_once_unless_balanced(samples, batch, processes):
     plan = Plan(samples, batch.model_copy(update={"sampler": "shuffle"}), seed=0, processes=processes)
     for epoch in (0, 1):
@@ -74,7 +84,7 @@ def test_an_epoch_shows_every_sample_once_unless_balanced(samples, batch, proces
 
 
 @settings(max_examples=60, deadline=None)
-@given(SAMPLES, BATCHES, st.integers(0, 25), st.integers(0, 25))
+@given(SAMPLES, BATCHES | SHARING, st.integers(0, 25), st.integers(0, 25))
 def test_a_resumed_run_takes_the_same_steps(samples, batch, first, more):
     whole = list(Plan(samples, batch, seed=1, processes=2).steps(0, first + more))
     assert len(whole) == first + more
@@ -152,3 +162,30 @@ def test_a_process_with_nothing_left_repeats_a_sample_without_weight():
     filler = step.parts[1][1]
     assert (filler.samples, filler.weights) == ((1,), (0.0,))
     assert step.items == 4
+
+
+@settings(max_examples=100, deadline=None)
+@given(SAMPLES, SHARING, st.integers(1, 4), st.booleans())
+def test_the_samples_of_a_step_do_not_depend_on_how_it_is_cut_or_by_how_many(samples, batch, processes, packed):
+    other = batch.model_copy(update={"size": 1, "accumulation": batch.size * batch.accumulation * processes})
+    plans = (
+        Plan(samples, batch, seed=2, processes=processes, packed=packed),
+        Plan(samples, other.model_copy(update={"max_tokens": 90}), seed=2, processes=1, packed=packed),
+    )
+    for one, two in zip(*(plan.epoch(0) for plan in plans), strict=True):
+        assert shown(one) == shown(two)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SAMPLES, SHARING)
+def test_an_image_set_is_read_once_a_step_if_it_fits_into_a_pass(samples, batch):
+    """Shared images stay together in an epoch but where a step ends, and in a step but where a pass is full."""
+    plan = Plan(samples, batch.model_copy(update={"sampler": "shuffle", "group_by_length": False}), seed=0, processes=1)
+    for step in plan.epoch(1):
+        sets = [samples[i].images for micro in step.parts[0] for i in set(micro.samples)]
+        for images in set(sets):
+            members = [i for i in shown(step) if samples[i].images == images]
+            passes = sum(any(samples[i].images == images for i in micro.samples) for micro in step.parts[0])
+            width = max(samples[i].tokens for i in members)
+            fits = len(members) <= batch.size if batch.max_tokens is None else len(members) * width <= batch.max_tokens
+            assert passes == 1 or not fits

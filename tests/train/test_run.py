@@ -184,7 +184,7 @@ def test_running_out_of_memory_says_what_helps(make_recipe, tmp_path, monkeypatc
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(train_run.GroundedTrainer, "compute_loss", burst)
-    with pytest.raises(TrainingError, match="out of memory on a batch of 4 samples") as error:
+    with pytest.raises(TrainingError, match="out of memory on a batch of 4 rows") as error:
         run(make_recipe(), tmp_path / "run", silent)
     assert "train.gradient_checkpointing" in str(error.value)
 

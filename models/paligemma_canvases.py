@@ -1,0 +1,40 @@
+"""PaliGemma's questions about one canvas: the vision tower sees it once for all of them.
+
+Image and prompt see each other in the language model, so nothing after the projector is the same for two questions.
+Each canvas is encoded by itself: products of a batch may round otherwise than those of its parts, and then a sample's
+features could depend on which others are beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def share_canvases(model: PreTrainedModel) -> None:
+    """Lets a model train on batches that hold each canvas once; see `collators.paligemma`.
+
+    Args:
+        model: The model, adapted or not.
+    """
+    inner = next(module for module in model.modules() if hasattr(module, "get_placeholder_mask"))
+    inner.register_forward_pre_hook(_encode_canvases, with_kwargs=True)
+
+
+def _encode_canvases(
+    inner: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Puts the vision features float[B, N, D] of each sample in the place of the pixels of each canvas."""
+    places = keywords.pop("canvas_of", None)
+    if places is None:
+        return None
+    pixels = keywords.pop("pixel_values")
+    features = torch.cat([inner.get_image_features(canvas).pooler_output for canvas in pixels.split(1)])  # type: ignore[operator]
+    outputs = {"image": BaseModelOutputWithPooling(pooler_output=features[places])}
+    return arguments, {**keywords, "mm_encoder_outputs": outputs}
