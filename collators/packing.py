@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,6 +52,7 @@ class PackedRow:
         positions: int64[3, n] of each run of tokens: time, height, width.
         owners: Number of the sample of each supervised token.
         groups: Tokens of each group's prefix and of its segments.
+        order: Number of the sample of each segment.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -58,6 +60,7 @@ class PackedRow:
     positions: list[Tensor] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     groups: list[list[int]] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
 
     def begin(self, prefix: Sequence[int], positions: Tensor) -> None:
         """Begins a group.
@@ -86,18 +89,28 @@ class PackedRow:
         self.positions.append(torch.arange(start, start + length).expand(3, -1))
         self.owners += [owner] * len(target)
         self.groups[-1].append(length)
+        self.order.append(owner)
 
-    def tensors(self) -> dict[str, Tensor | list[list[int]]]:
-        """The row as a batch; see `collators.qwen3_vl.Qwen3VLCollator`."""
+    def prompts(self) -> dict[str, Any]:
+        """The row to generate from; see `collators.qwen3_vl.Qwen3VLCollator`."""
+        return {**self._inputs(), "order": self.order}
+
+    def samples(self) -> dict[str, Any]:
+        """The row to learn from; see `collators.qwen3_vl.Qwen3VLCollator`."""
         labels = torch.tensor([self.labels])
         return {
-            "input_ids": torch.tensor([self.ids]),
-            "position_ids": torch.cat(self.positions, dim=1)[:, None],
-            "groups": self.groups,
+            **self._inputs(),
             "labels": labels,
             # Places and not a mask: to count the places of a mask, a GPU would have to be waited for.
             "logits_to_keep": (labels[:, 1:] != IGNORE).nonzero()[None, :, 1],
             "owners": torch.tensor(self.owners, dtype=torch.long),
+        }
+
+    def _inputs(self) -> dict[str, Any]:
+        return {
+            "input_ids": torch.tensor([self.ids]),
+            "position_ids": torch.cat(self.positions, dim=1)[:, None],
+            "groups": self.groups,
         }
 
 

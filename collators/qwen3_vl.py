@@ -76,9 +76,10 @@ class Qwen3VLCollator:
             bool[B, L], true at the positions that predict a supervised token.
 
             Of a packed one, with the images of each image set once: `input_ids` int64[1, L], `position_ids`
-            int64[3, 1, L], `groups` (a list for each image set: tokens of its prefix, then of each segment) and with
-            targets `labels` int64[1, L], `logits_to_keep` int64[1, S], the places that predict the S supervised tokens, and `owners`
-            int64[S], the number of the record that each belongs to.
+            int64[3, 1, L], `groups` (a list for each image set: tokens of its prefix, then of each segment; last a group of
+            one token for the black image of a batch without any), with targets `labels` int64[1, L], `logits_to_keep`
+            int64[1, S], the places that predict the S supervised tokens, and `owners` int64[S], the number of the record
+            that each belongs to; without targets `order`, the number of the record of each segment.
 
         Raises:
             DataError: An image cannot be read, a sample is over a limit or has no target.
@@ -166,10 +167,7 @@ class Qwen3VLCollator:
                 row.add(prompts[number][shared:], targets[number], start=start, owner=number)
         if not any(record.images for record in leaders):
             row.begin([self.image_id], torch.zeros(3, 1, dtype=torch.long))
-        batch = row.tensors()
-        if not self.targets:
-            batch = {name: batch[name] for name in ("input_ids", "position_ids", "groups")}
-        return {**batch, **pixels}
+        return {**(row.samples() if self.targets else row.prompts()), **pixels}
 
     def check_length(self, record: Record, length: Length) -> None:
         """Raises `DataError` if the sample is over a limit; images are never cut to fit."""

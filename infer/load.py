@@ -13,6 +13,7 @@ from collators.codecs.seg_tokens import SegTokens
 from collators.encoder import Encoder, build_encoder
 from collators.sources import ImageSource
 from infer.engines.hf import HfEngine
+from infer.engines.local import local_engine
 from infer.masks import decode_with_masks
 from models.adapters import ADAPTER, load_adapter, take_off
 from models.processes import process_state, quantized_device_map
@@ -57,13 +58,7 @@ class System:
 
     def engine(self, images: ImageSource) -> HfEngine:
         """The engine over an image source."""
-        decoding = self.recipe.decoding
-        return HfEngine(
-            self.model,
-            self.collator(images),
-            max_new_tokens=decoding.max_new_tokens,
-            valid_boxes=decoding.valid_boxes,
-        )
+        return local_engine(self.recipe, self.model, self.encoder, self.processor, images)
 
 
 def model_folder(weights: str) -> Path | None:

@@ -1,7 +1,7 @@
 """Sharded, resumable prediction.
 
-The dataset order is cut into fixed blocks; a block is one call of the engine, whatever the number of
-processes, so the finished file has the same bytes however the work was split or interrupted. Each
+The records are cut into fixed blocks; a block is one call of the engine, whatever the number of
+processes, so the finished file, in dataset order, has the same bytes however the work was split or interrupted. Each
 process appends finished rows to a part file of its own and flushes it; the last step merges the parts.
 """
 
@@ -42,7 +42,7 @@ class Job:
         records: In dataset order.
         decode: Reads a model's text.
         out: Prediction folder.
-        block: Records per engine call.
+        blocks: Positions of the records of each engine call; see `infer.blocks`.
         settings: Everything that decides the rows; resuming refuses any difference.
         lockstep: Every process calls the engine equally often, because they hold the weights together.
         threads: Blocks at a time, for engines that wait for a server.
@@ -52,7 +52,7 @@ class Job:
     records: Sequence[Record]
     decode: Decode
     out: Path
-    block: int
+    blocks: Sequence[Sequence[int]]
     settings: dict[str, Any]
     lockstep: bool = False
     threads: int = 1
@@ -88,9 +88,7 @@ def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[flo
         done = _done(job.out)
         state.wait_for_everyone()
         missing = [
-            block
-            for block in range(-(-len(job.records) // job.block))
-            if any(record.id not in done for record in _block(job, block))
+            block for block in range(len(job.blocks)) if any(record.id not in done for record in _block(job, block))
         ]
         # Dealt out after the finished ones are left out, so that no process waits for another's backlog.
         blocks = missing[state.process_index :: state.num_processes]
@@ -111,7 +109,7 @@ def predict(job: Job, make_engine: Callable[[], Engine], manifest: Callable[[flo
 
 
 def _block(job: Job, number: int) -> Sequence[Record]:
-    return job.records[number * job.block : (number + 1) * job.block]
+    return [job.records[position] for position in job.blocks[number]]
 
 
 def _work(job: Job, engine: Engine, blocks: list[int], done: set[str], *, rank: int, quiet: bool) -> None:

@@ -15,7 +15,9 @@ from benchmarks.schema import Record
 from collators.codecs.base import Decode
 from collators.codecs.registry import get_codec
 from collators.sources import BlankImages, FolderImages, ImageSource
+from infer.blocks import consecutive
 from infer.controls import PRIOR_ENGINES, shuffle_images
+from infer.engines.local import prediction_blocks
 from infer.load import Described, Loader, System, describe
 from infer.predict import Job, predict
 from infer.served import Served, costs, describe_served
@@ -157,7 +159,8 @@ def _run_system(request: Request, records: Sequence[Record], system: System) -> 
     if decoding.mask_decoder is not None:
         # Another file in its place would draw other masks.
         facts["decoding"]["mask_decoder_hash"] = sha256_file(Path(decoding.mask_decoder))
-    job = _job(request, shown, facts, system.decode, decoding.batch_size)
+    blocks = prediction_blocks(shown, system.recipe, system.encoder)
+    job = _job(request, shown, facts, system.decode, blocks)
     return predict(job, lambda: system.engine(images), _manifest(request, facts, len(records)))
 
 
@@ -177,7 +180,7 @@ def _run_served(request: Request, records: Sequence[Record], served: Served) -> 
         },
     }
     # A block of one record: what was answered is never asked again.
-    job = _job(request, shown, facts, served.encoder.decode, 1)
+    job = _job(request, shown, facts, served.encoder.decode, consecutive(len(shown), 1))
     return predict(job, lambda: served.engine(images), _manifest(request, facts, len(records)))
 
 
@@ -199,7 +202,7 @@ def _run_prior(request: Request, records: Sequence[Record]) -> Path:
     name, make_engine = PRIOR_ENGINES[benchmark]
     codec = get_codec(name)
     facts: dict[str, Any] = {"name": request.name or control, "engine": "control", "codec": codec.name}
-    job = _job(request, records, facts, codec.decode, 256)
+    job = _job(request, records, facts, codec.decode, consecutive(len(records), 256))
     return predict(job, lambda: make_engine(request.data, control), _manifest(request, facts, len(records)))
 
 
@@ -209,7 +212,9 @@ def run_name(weights: str) -> str:
     return path.parent.name if path.name == "model" else path.name
 
 
-def _job(request: Request, records: Sequence[Record], facts: dict[str, Any], decode: Decode, block: int) -> Job:
+def _job(
+    request: Request, records: Sequence[Record], facts: dict[str, Any], decode: Decode, blocks: list[list[int]]
+) -> Job:
     settings = facts | {
         "dataset_hash": load_info(request.data).content_hash,
         "split": request.split,
@@ -220,7 +225,7 @@ def _job(request: Request, records: Sequence[Record], facts: dict[str, Any], dec
         records=records,
         decode=decode,
         out=request.out,
-        block=block,
+        blocks=blocks,
         settings=settings,
         threads=request.threads,
         retry_errors=request.retry_errors,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,14 @@ NAME = "shared_prefix"
 # Largest mask of one call, 16 MiB; kernels turn it into numbers of the compute type, 32 MiB in 16 bits. A single
 # segment is never cut, so that one of more than 3,400 tokens behind as short a prefix may go beyond it.
 MASK_ELEMENTS = 2**24
+
+
+class Reader(Protocol):
+    """Attention of a pass that adds to, or reads, keys and values of earlier ones (`infer.engines.group_cache`)."""
+
+    def attend(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **keywords: Any) -> Tensor:
+        """Attention of one layer; shapes as in `shared_prefix_attention`."""
+        ...
 
 
 def use_shared_prefix(model: PreTrainedModel) -> None:
@@ -48,6 +56,7 @@ def shared_prefix_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     groups: Sequence[Sequence[int]] | None = None,
+    reader: Reader | None = None,
     **keywords: Any,
 ) -> tuple[Tensor, None]:
     """Attention of one layer.
@@ -59,11 +68,14 @@ def shared_prefix_attention(
         value: float[1, K, L, d].
         attention_mask: Of rows that are not packed.
         groups: Tokens of each group's prefix and segments, in the order of the row; `None` if it is not packed.
+        reader: Computes it in the place of all this, from keys and values that it keeps.
         keywords: For transformers' `sdpa`.
 
     Returns:
         float[1, L, H, d], and no weights.
     """
+    if reader is not None:
+        return reader.attend(module, query, key, value, **keywords), None
     if groups is None:
         output: Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, **keywords)[0]
         return output, None

@@ -62,7 +62,9 @@ def run_batching(weights: str, data: Path, *, split: str, recipe: str | None, li
     records = list(islice(read_records(data, split), limit))
     gaps: dict[str, Gap] = {}
     for dtype in TYPES:
-        system = load_system(weights, recipe_path=recipe, overrides=[f"model.dtype={dtype}"])
+        system = load_system(
+            weights, recipe_path=recipe, overrides=[f"model.dtype={dtype}", f"decoding.batch_size={batch}"]
+        )
         alone, together = (_answers(system, records, data, size, dtype) for size in (1, batch))
         gaps[dtype] = compare(system, records, alone, together)
     print(

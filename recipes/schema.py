@@ -207,7 +207,9 @@ class Decoding(Section):
 
     Attributes:
         max_new_tokens: Limit on the answer; rows that reach it say `finish: length`.
-        batch_size: Questions per forward pass.
+        batch_size: Questions that are answered at a time.
+        share_images: What prompts about the same images have in common is computed once (Qwen3-VL with attention
+            `sdpa`); texts stay the same but for ties that rounding decides. PaliGemma always shares its vision features.
         valid_boxes: Location tokens are written in whole boxes only that lie on a view, and a box is begun only where
             the answer form has a place for it and `max_new_tokens` leaves room; every other token is chosen as
             without. For codecs on a canvas.
@@ -217,6 +219,7 @@ class Decoding(Section):
 
     max_new_tokens: Positive = 128
     batch_size: Positive = 8
+    share_images: bool = True
     valid_boxes: bool = False
     mask_decoder: str | None = None
 

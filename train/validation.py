@@ -21,10 +21,9 @@ from benchmarks.schema import Record
 from collators.sources import FolderImages
 from eval.run import LoadedRun, join
 from eval.selection import select
-from infer.engines.hf import HfEngine
+from infer.engines.local import local_engine, prediction_blocks
 from infer.predict import Job, predict
 from models.processes import process_state
-from models.registry import family_collator
 from recipes.errors import RecipeError
 from train.cuts import cut_step
 from train.device_memory import current_launch
@@ -141,31 +140,29 @@ class GenerativeValidation:
         )
 
     def _predict(self, model: PreTrainedModel, folder: Path, step: int) -> None:
-        prepared, decoding = self.prepared, self.prepared.recipe.decoding
-        images = FolderImages(image_root(self.data))
-        collator = family_collator(prepared.recipe.model.family)(
-            prepared.encoder, prepared.processor, images, targets=False
-        )
+        prepared = self.prepared
         cache, configured = model.config.use_cache, model.generation_config
-        lockstep = current_launch().sharding == "zero3"
+        sharding = current_launch().sharding
         model.eval()
         try:
             job = Job(
                 records=self.records,
                 decode=prepared.encoder.decode,
                 out=folder,
-                block=decoding.batch_size,
+                blocks=prediction_blocks(self.records, prepared.recipe, prepared.encoder),
                 settings={"step": step},
-                lockstep=lockstep,
+                lockstep=sharding == "zero3",
             )
             predict(
                 job,
-                lambda: HfEngine(
+                lambda: local_engine(
+                    prepared.recipe,
                     model,
-                    collator,
-                    max_new_tokens=decoding.max_new_tokens,
-                    lockstep=lockstep,
-                    valid_boxes=decoding.valid_boxes,
+                    prepared.encoder,
+                    prepared.processor,
+                    FolderImages(image_root(self.data)),
+                    whole=sharding not in ("zero3", "fsdp"),
+                    lockstep=sharding == "zero3",
                 ),
                 lambda seconds, _: self._manifest(step, seconds),
             )

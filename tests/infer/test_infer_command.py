@@ -152,11 +152,11 @@ def test_predicted_boxes_are_drawn_on_their_view(model_run, scans, monkeypatch):
     from benchmarks.draw import PREDICTED_COLOUR
     from infer.ask import ask
     from infer.engines.base import Generated
-    from infer.engines.hf import HfEngine
+    from infer.engines.shared_prefix import SharedPrefixEngine
     from infer.load import load_system
 
     text = '{"task":"grounding","region":"head","boxes":[{"view":"PST","bbox":[10,20,40,60]}]}'
-    monkeypatch.setattr(HfEngine, "generate", lambda self, records: [Generated(text=text, finish="stop")])
+    monkeypatch.setattr(SharedPrefixEngine, "generate", lambda self, records: [Generated(text=text, finish="stop")])
     system = load_system(str(model_run), recipe_path=None, overrides=())
     row, picture = ask(system, scans, "Where is the head?", task="grounding", views=["ANT", "POST"])
     assert row.answer.boxes[0].image == 1

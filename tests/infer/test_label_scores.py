@@ -51,9 +51,15 @@ def build(make_recipe):
     return build
 
 
+def unpacked(engine):
+    """A collator of the engine's questions, each in a row of its own."""
+    collator = engine.collator
+    return type(collator)(collator.encoder, collator.processor, collator.pictures.images, targets=False)
+
+
 def plain_score(engine, record, context, scored):
     """Sum of log-softmax at the scored tokens, from one forward without padding or cache; context follows the prompt."""
-    inputs = engine.collator([record])
+    inputs = unpacked(engine)([record])
     tail = torch.tensor([context + scored])
     inputs["input_ids"] = torch.cat([inputs["input_ids"], tail], dim=1)
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
@@ -208,7 +214,7 @@ def test_images_are_seen_once_and_logits_are_made_where_they_are_needed(build, m
 def test_an_adapter_scores_with_its_weights(adapter_run, make_recipe):
     system = load_system(str(adapter_run), recipe_path=None, overrides=[FIRST], allow_mismatch=True)
     engine = system.engine(pictures(MIXED))
-    bare = HfEngine(load_model(system.recipe.model).eval(), engine.collator, max_new_tokens=2)
+    bare = HfEngine(load_model(system.recipe.model).eval(), unpacked(engine), max_new_tokens=2)
     form = system.encoder.codec.closed_form(MIXED[0].ask())
     tokens = label_tokens(engine.collator.processor.tokenizer, form, form.opening)
     found = engine.generate(MIXED)[0].label_scores
@@ -221,9 +227,9 @@ def test_an_adapter_scores_with_its_weights(adapter_run, make_recipe):
 # After generated words: the committed base writes the paper's form.
 
 
-@pytest.fixture(scope="module")
-def demo(phantom_data):
-    system = load_system(str(DEMO), recipe_path=None, overrides=())
+@pytest.fixture(scope="module", params=["true", "false"], ids=["shared", "separate"])
+def demo(phantom_data, request):
+    system = load_system(str(DEMO), recipe_path=None, overrides=[f"decoding.share_images={request.param}"])
     by_task = {}
     for record in read_records(phantom_data, "test"):
         by_task.setdefault(record.task, []).append(record)
@@ -263,13 +269,27 @@ def test_scores_in_the_papers_form_do_not_depend_on_the_batch(demo):
 def test_a_text_cut_before_the_class_has_no_scores_and_one_cut_behind_it_has(demo, phantom_data):
     engine, records = demo
     record = next(r for r in records if engine.generate([r])[0].label_scores is not None)
-    full = engine.generate([record])[0]
+    full, usual = engine.generate([record])[0], engine.max_new_tokens
     tokens = engine.collator.processor.tokenizer(full.text[: full.text.find('"class":"') + 9])["input_ids"]
     for limit in (len(tokens) - 1, len(tokens)):
-        cut = HfEngine(engine.model, engine.collator, max_new_tokens=limit).generate([record])[0]
+        engine.max_new_tokens = engine.config.max_new_tokens = limit
+        cut = engine.generate([record])[0]
         assert cut.finish == "length"
         expected = full.label_scores if limit == len(tokens) else None
         assert cut.label_scores == (expected and pytest.approx(expected, abs=1e-4))
+    engine.max_new_tokens = engine.config.max_new_tokens = usual
+
+
+def test_shared_prefixes_change_neither_texts_nor_scores(phantom_data):
+    records = list(read_records(phantom_data, "test"))[:14]
+    shared, separate = (
+        load_system(str(DEMO), recipe_path=None, overrides=[f"decoding.share_images={share}"]).engine(
+            folder_images(phantom_data)
+        )
+        for share in ("true", "false")
+    )
+    for one, other in zip(shared.generate(records), separate.generate(records), strict=True):
+        same(one, other)
 
 
 def test_an_untrained_model_in_the_papers_form_has_texts_without_scores(build):

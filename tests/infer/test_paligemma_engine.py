@@ -78,7 +78,7 @@ def test_shared_features_are_those_of_each_canvas_alone(build, records):
     features = inputs["mm_encoder_outputs"]["image"].pooler_output
     with torch.inference_mode():
         for row, record in enumerate(records):
-            pixels = engine.collator.pixels([record])
+            pixels = engine.collator.canvases([record])[0]
             assert torch.equal(features[row], engine.model.get_image_features(pixels).pooler_output[0])
 
 

@@ -19,6 +19,7 @@ from benchmarks.errors import DataError
 from benchmarks.predictions import MANIFEST, PREDICTIONS, Manifest, read_manifest, read_predictions
 from benchmarks.schema import Answer
 from collators.codecs.base import Invalid
+from infer.blocks import consecutive
 from infer.engines.base import Generated
 from infer.predict import Job, predict, to_row
 from tests.collators.samples import plain_record
@@ -53,7 +54,8 @@ def decode(text, ask):
 
 
 def job_of(out, *, records=RECORDS, block=4, decode=decode, **changes):
-    return Job(records=records, decode=decode, out=out, block=block, settings=SETTINGS | changes)
+    blocks = consecutive(len(records), block)
+    return Job(records=records, decode=decode, out=out, blocks=blocks, settings=SETTINGS | changes)
 
 
 def manifest(seconds, tokens):

@@ -13,13 +13,15 @@ from benchmarks.errors import DataError
 from benchmarks.predictions import PREDICTIONS, read_manifest, read_predictions
 from benchmarks.prepare import prepare
 from benchmarks.scintiground_text import CLASS_WORDS
-from infer.engines.hf import HfEngine
+from infer.engines.shared_prefix import SharedPrefixEngine
 from infer.run import Request, run
 from models.provenance import read_encoder, weights_hash
 from recipes.load import dump_recipe
 
 
 def request(model, data, out, *overrides, **changes):
+    """One question at a time, in blocks of four."""
+    overrides = ("decoding.batch_size=1", *overrides)
     values = {"weights": str(model), "data": data, "split": "test", "out": out, "overrides": overrides, "limit": 10}
     return Request(**{**values, **changes})
 
@@ -84,7 +86,7 @@ def test_the_manifest_says_what_was_run(whole, model_run, phantom_data):
     assert manifest.encoder_fingerprint == read_encoder(model_run / "model").fingerprint
     assert manifest.weights_hash == weights_hash(model_run / "model")
     assert manifest.base_weights_hash is None
-    chosen = {"max_new_tokens": 12, "batch_size": 4, "valid_boxes": False, "mask_decoder": None}
+    chosen = {"max_new_tokens": 12, "batch_size": 1, "share_images": True, "valid_boxes": False, "mask_decoder": None}
     assert manifest.decoding == {**chosen, "greedy": True, "dtype": "float32"}
     assert manifest.environment["processes"] == 1
     assert manifest.timing["tokens_per_second"] > 0
@@ -133,7 +135,7 @@ def test_scores_do_not_depend_on_the_batch_size(scored, model_run, phantom_data,
 def test_scores_of_a_continued_run_are_byte_for_byte_the_uninterrupted_ones(
     scored, model_run, phantom_data, tmp_path, monkeypatch
 ):
-    generate, left = HfEngine.generate, [2]
+    generate, left = SharedPrefixEngine.generate, [2]
 
     class Killed(BaseException):
         pass
@@ -145,7 +147,7 @@ def test_scores_of_a_continued_run_are_byte_for_byte_the_uninterrupted_ones(
         return generate(self, records)
 
     with monkeypatch.context() as patch:
-        patch.setattr(HfEngine, "generate", killed)
+        patch.setattr(SharedPrefixEngine, "generate", killed)
         with pytest.raises(Killed):
             run(with_classes_first(model_run, phantom_data, tmp_path / "out"))
     assert content(run(with_classes_first(model_run, phantom_data, tmp_path / "out"))) == content(scored)
@@ -168,7 +170,7 @@ def interrupted(request_, monkeypatch):
     class Killed(BaseException):
         pass
 
-    generate, calls = HfEngine.generate, []
+    generate, calls = SharedPrefixEngine.generate, []
 
     def killed(self, records):
         if calls:
@@ -177,7 +179,7 @@ def interrupted(request_, monkeypatch):
         return generate(self, records)
 
     with monkeypatch.context() as patch:
-        patch.setattr(HfEngine, "generate", killed)
+        patch.setattr(SharedPrefixEngine, "generate", killed)
         with pytest.raises(Killed):
             run(request_)
 

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from benchmarks.dataset import read_records
 from benchmarks.errors import DataError
 from benchmarks.predictions import read_predictions
+from infer.engines import local
 from infer.engines.hf import HfEngine
 from infer.run import Request
 from infer.run import run as infer
@@ -113,7 +114,7 @@ def test_answers_are_generated_as_the_recipe_says(make_paligemma_recipe, tmp_pat
             asked.append((self.valid_boxes, self.max_new_tokens, len(records)))
             return super().generate(records)
 
-    monkeypatch.setattr(validation, "HfEngine", Asked)
+    monkeypatch.setattr(local, "HfEngine", Asked)
     settings = ("selection.by=score", "decoding.max_new_tokens=5", "decoding.batch_size=3")
     recipe = make_paligemma_recipe(*settings, f"decoding.valid_boxes={str(valid_boxes).lower()}")
     prepared = prepare(recipe, silent)
