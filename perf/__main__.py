@@ -6,6 +6,7 @@ batching  answers given alone and in batches, in float32 and in bfloat16
 canvas    two views to the pixels that PaliGemma sees, and location codes written and read, on one core
 paligemma a training step of PaliGemma on our path, and with stock processor, Trainer and loss
 volumes   a training step and an answer on volumes of 15, 30 and 60 slices, on our path and on the stock one
+workload  data and a random model for `job`
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from perf import heads, paligemma, volumes
 from perf.heads import HeadSize, run_heads
 from perf.paligemma import StepSize, run_paligemma
 from perf.volumes import VolumeSize, run_volumes
+from perf.workload import Workload
 from recipes.errors import run_command
 
 
@@ -59,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     volume = commands.add_parser("volumes", help="a training step and an answer by the number of slices")
     _add_size(volume, VolumeSize, volumes.SIDES, rounds=2)
     volume.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    work = commands.add_parser("workload", help="data and a random model for `job`")
+    work.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets the folders data and model")
+    _add_fields(work, Workload)
     return parser
 
 
@@ -70,10 +75,14 @@ def _add_size(
     rounds: int = 3,
 ) -> None:
     """The fields of a size as options, and how the benchmark starts its own processes."""
-    for field in fields(size):
-        parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
+    _add_fields(parser, size)
     parser.add_argument("--rounds", type=int, default=rounds, help=f"measurements of each side; default: {rounds}")
     parser.add_argument("--side", choices=sides, help=argparse.SUPPRESS)
+
+
+def _add_fields(parser: argparse.ArgumentParser, size: type[HeadSize | StepSize | VolumeSize | Workload]) -> None:
+    for field in fields(size):
+        parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
 
 
 def _positive(text: str) -> int:
@@ -144,6 +153,12 @@ def _volumes(options: argparse.Namespace) -> None:
     run_side(options.side, size, options.folder)
 
 
+def _workload(options: argparse.Namespace) -> None:
+    from perf.workload import write_workload
+
+    write_workload(options.out, Workload(**{field.name: getattr(options, field.name) for field in fields(Workload)}))
+
+
 COMMANDS = {
     "score": _score,
     "heads": _heads,
@@ -151,6 +166,7 @@ COMMANDS = {
     "canvas": _canvas,
     "paligemma": _paligemma,
     "volumes": _volumes,
+    "workload": _workload,
 }
 
 
