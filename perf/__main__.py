@@ -6,6 +6,10 @@ batching  answers given alone and in batches, in float32 and in bfloat16
 canvas    two views to the pixels that PaliGemma sees, and location codes written and read, on one core
 paligemma a training step of PaliGemma on our path, and with stock processor, Trainer and loss
 volumes   a training step and an answer on volumes of 15, 30 and 60 slices, on our path and on the stock one
+workload  data and a random model for `job`
+job       one fixed job, training or answers, for comparison with other programs
+train     that job's training on our path, with a plain loop and with TRL
+infer     that job's answers on our path, and with `generate` at several batch sizes
 """
 
 from __future__ import annotations
@@ -13,15 +17,23 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from perf import heads, paligemma, volumes
+from perf import heads, infer, paligemma, train, volumes
 from perf.heads import HeadSize, run_heads
 from perf.paligemma import StepSize, run_paligemma
+from perf.rows import TASKS
 from perf.volumes import VolumeSize, run_volumes
+from perf.workload import Workload
 from recipes.errors import run_command
+
+if TYPE_CHECKING:
+    from perf.comparison import Case
+    from perf.stopwatch import Job
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,6 +71,15 @@ def _parser() -> argparse.ArgumentParser:
     volume = commands.add_parser("volumes", help="a training step and an answer by the number of slices")
     _add_size(volume, VolumeSize, volumes.SIDES, rounds=2)
     volume.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    work = commands.add_parser("workload", help="data and a random model for `job`")
+    work.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets the folders data and model")
+    _add_fields(work, Workload)
+    job = commands.add_parser("job", help="one fixed job, training or answers, for comparison with other programs")
+    _add_job(job)
+    job.add_argument("--out", type=Path, required=True, metavar="FILE", help="gets the figures as JSON")
+    job.add_argument("--infer", action="store_true", help="answer; without it, train")
+    _add_comparison(commands.add_parser("train", help="training on our path, with a plain loop and with TRL"), train)
+    _add_comparison(commands.add_parser("infer", help="answers on our path and with `generate`"), infer)
     return parser
 
 
@@ -70,10 +91,32 @@ def _add_size(
     rounds: int = 3,
 ) -> None:
     """The fields of a size as options, and how the benchmark starts its own processes."""
-    for field in fields(size):
-        parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
+    _add_fields(parser, size)
     parser.add_argument("--rounds", type=int, default=rounds, help=f"measurements of each side; default: {rounds}")
     parser.add_argument("--side", choices=sides, help=argparse.SUPPRESS)
+
+
+def _add_fields(parser: argparse.ArgumentParser, size: type[HeadSize | StepSize | VolumeSize | Workload]) -> None:
+    for field in fields(size):
+        parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="holds {volumes,pairs}.plain.jsonl")
+    parser.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="a Qwen3-VL")
+    parser.add_argument("--task", choices=TASKS, required=True)
+    parser.add_argument("--questions", type=_positive, required=True, metavar="N", help="the first N rows")
+
+
+def _add_comparison(parser: argparse.ArgumentParser, benchmark: ModuleType) -> None:
+    """What to measure, and how the benchmark starts its own processes."""
+    parser.add_argument("--cases", nargs="+", choices=benchmark.CASES, help="default: all")
+    parser.add_argument("--rounds", type=_positive, default=2, help="measurements of each side; default: 2")
+    parser.add_argument("--threads", type=_positive, default=1, help="of each process; default: 1")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="gets the table as Markdown and the figures as JSON")
+    parser.add_argument("--side", choices=benchmark.SIDES, help=argparse.SUPPRESS)
+    for name, kind in (("data", Path), ("model", Path), ("task", str), ("questions", int)):
+        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
 
 
 def _positive(text: str) -> int:
@@ -144,6 +187,43 @@ def _volumes(options: argparse.Namespace) -> None:
     run_side(options.side, size, options.folder)
 
 
+def _workload(options: argparse.Namespace) -> None:
+    from perf.workload import write_workload
+
+    write_workload(options.out, Workload(**{field.name: getattr(options, field.name) for field in fields(Workload)}))
+
+
+def _job(options: argparse.Namespace) -> None:
+    from perf.job import run_job
+
+    run_job(_job_of(options), options.out, infer=options.infer)
+
+
+def _train(options: argparse.Namespace) -> None:
+    _compare(options, train.CASES, train.run_train)
+
+
+def _infer(options: argparse.Namespace) -> None:
+    _compare(options, infer.CASES, infer.run_infer)
+
+
+def _compare(options: argparse.Namespace, cases: Mapping[str, Case], run: Callable[..., None]) -> None:
+    if options.side is None:
+        os.environ["OMP_NUM_THREADS"] = str(options.threads)  # for the processes that measure
+        chosen = {name: case for name, case in cases.items() if options.cases is None or name in options.cases}
+        run(chosen, rounds=options.rounds, threads=options.threads, out=options.out)
+        return
+    from perf.sides import run_side
+
+    run_side(options.side, _job_of(options))
+
+
+def _job_of(options: argparse.Namespace) -> Job:
+    from perf.stopwatch import Job
+
+    return Job(data=options.data, model=options.model, task=options.task, questions=options.questions)
+
+
 COMMANDS = {
     "score": _score,
     "heads": _heads,
@@ -151,6 +231,10 @@ COMMANDS = {
     "canvas": _canvas,
     "paligemma": _paligemma,
     "volumes": _volumes,
+    "workload": _workload,
+    "job": _job,
+    "train": _train,
+    "infer": _infer,
 }
 
 

@@ -1,0 +1,94 @@
+"""Answers about volumes and pairs: ours, and transformers' `generate` at several batch sizes.
+
+    python -m perf infer [--cases volumes-64 pairs] [--rounds 5] [--out FOLDER]
+
+Every side answers the same questions with the same random model, greedily and with exactly 32 tokens each, in a process
+of its own with one thread, in balanced order. `generate-4` gives four questions at a time, padded on the left, to
+`generate` (`perf.baselines`); ours is engine `hf`.
+
+The table has the median seconds of a question with their range, the processor's seconds, the peak of the process in
+MiB, how many times longer `generate` takes at batch 1 and at its best batch size, and how many answers differ from
+those at batch 1: in batches numbers round otherwise, and a tie may then be decided otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from perf.comparison import Case, Results, cells, described, faster, markdown, measure, report, spreads
+from perf.rounds import Spread
+from perf.workload import Workload
+
+BATCHES = (1, 2, 4, 8, 16)
+ALONE = "generate-1"
+OURS = "ours"
+SIDES = (*(f"generate-{batch}" for batch in BATCHES), OURS)
+CASES = {
+    "volumes-64": Case(task="volumes", size=Workload(questions=20), sides=SIDES),
+    "volumes-100": Case(
+        task="volumes", size=Workload(questions=20, pixels=320), sides=("generate-1", "generate-4", OURS)
+    ),
+    "pairs": Case(task="pairs", size=Workload(questions=40), sides=SIDES),
+}
+HEAD = ("case", "side", "s/question", "CPU s", "peak MiB", "x batch 1", "x best", "other texts")
+
+
+def run_infer(cases: Mapping[str, Case], *, rounds: int, threads: int, out: Path | None) -> None:
+    """Measures, prints, and writes `infer.json` and `infer.md`.
+
+    Args:
+        cases: Name -> case.
+        rounds: Measurements of each side.
+        threads: Threads of each process, for the report.
+        out: Folder for the files, if they are wanted.
+
+    Raises:
+        MeasurementError: A process was ended, most likely because memory ran out.
+    """
+    results = measure("infer", cases, rounds)
+    figures = {name: _figures(case, results[name]) for name, case in cases.items()}
+    rows = [row for name in cases for row in _rows(name, figures[name], spreads(results[name]))]
+    report("infer", {"rounds": rounds, "threads": threads, "cases": figures}, markdown(HEAD, rows), out)
+
+
+def _figures(case: Case, found: Results) -> dict[str, Any]:
+    measured = spreads(found)
+    fastest = best_batch(measured)
+    sides = {
+        side: {
+            **{key: asdict(value) for key, value in measured[side].items()},
+            "times_alone": faster(measured, side, ALONE),
+            "times_best": faster(measured, side, fastest),
+            "new_tokens": sum(map(len, found[side][0]["answers"])),
+            "other_texts": other_texts(found[ALONE][0]["answers"], found[side][0]["answers"]),
+        }
+        for side in case.sides
+    }
+    return {**described(case), "best": fastest, "sides": sides}
+
+
+def best_batch(measured: Mapping[str, Mapping[str, Spread]]) -> str:
+    """The batch size of `generate` with the lowest median."""
+    return min(measured.keys() - {OURS}, key=lambda side: measured[side]["seconds_per_question"].median)
+
+
+def other_texts(answers: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> int:
+    """How many answers differ."""
+    return sum(list(a) != list(b) for a, b in zip(answers, others, strict=True))
+
+
+def _rows(name: str, figures: Mapping[str, Any], measured: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    return [
+        (
+            name,
+            side,
+            *cells(measured[side]),
+            f"{each['times_alone']:.2f}",
+            f"{each['times_best']:.2f}",
+            f"{each['other_texts']} of {figures['questions']}",
+        )
+        for side, each in figures["sides"].items()
+    ]

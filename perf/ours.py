@@ -1,0 +1,199 @@
+"""Our side of the job: what `python -m train` and `python -m infer` do, on rows in place of a prepared dataset."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import PrinterCallback
+from transformers.trainer_utils import SaveStrategy
+
+from benchmarks.images import image_size
+from benchmarks.schema import Answer, Image, Record, Source
+from collators.base import Collator
+from collators.encoder import build_encoder
+from collators.sources import FolderImages
+from infer.engines.hf import HfEngine
+from models.registry import family_collator, family_module
+from perf.rounds import MeasurementError
+from perf.rows import Row, read_rows, rows_file
+from perf.stopwatch import NEW_TOKENS, STEP, Job, Stopwatch, import_rest
+from recipes.load import load_recipe
+from recipes.schema import Recipe
+from train.arguments import training_arguments
+from train.loader import StepLoader
+from train.plan import Plan, Sample, Step, cut_step
+from train.trainer import GroundedTrainer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, ProcessorMixin
+
+ROOT = Path("/")  # so that rows may name pictures anywhere
+BLOCK = 5  # questions that the engine is given at once
+
+
+class InOrder(Plan):
+    """The samples as they come, so many a step; the last one takes what is left."""
+
+    def epoch(self, number: int) -> list[Step]:  # noqa: ARG002 - all are alike
+        """The steps of an epoch."""
+        order = range(len(self.samples))
+        return [
+            cut_step(order[start : start + self.per_step], self.samples, self.batch, processes=self.processes)
+            for start in range(0, len(order), self.per_step)
+        ]
+
+
+def train_ours(job: Job) -> dict[str, Any]:
+    """Trains a LoRA adapter.
+
+    Returns:
+        The figures of `Stopwatch`; `losses`, the mean over the supervised tokens of each optimiser step; `shared`,
+        tokens of a question up to the end of its last picture, and `own`, those after it, target included: means.
+    """
+    recipe = job_recipe(job)
+    import_rest()
+    model, processor = load(recipe)
+    model = family_module(recipe.model.family).adapt(model, recipe.adapter, seed=recipe.train.seed)
+    with tempfile.TemporaryDirectory() as name:
+        watch = Stopwatch()
+        records = read_records(job)
+        collator = _collator(recipe, processor, targets=True)
+        trainer = _trainer(recipe, model, processor, collator, records, Path(name))
+        trainer.train()
+        figures = watch.figures(job.questions)
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    return {**figures, "losses": losses, **token_counts(collator, records)}
+
+
+def answer_ours(job: Job) -> dict[str, Any]:
+    """Answers.
+
+    Returns:
+        The figures of `Stopwatch`, and `answers`: the new tokens of each question.
+    """
+    recipe = job_recipe(job)
+    model, processor = load(recipe)
+    watch = Stopwatch()
+    records = read_records(job)
+    engine = endless(HfEngine(model.eval(), _collator(recipe, processor, targets=False), max_new_tokens=NEW_TOKENS))
+    answers = []
+    for start in range(0, len(records), BLOCK):
+        for record, generated in zip(records[start:], engine.generate(records[start : start + BLOCK]), strict=False):
+            if generated.error is not None:
+                raise MeasurementError(generated.error, where=record.place, fix="mend the row or its pictures")
+            answers.append(list(generated.ids))
+    return {**watch.figures(job.questions), "answers": answers}
+
+
+def endless(engine: HfEngine) -> HfEngine:
+    """An engine whose answers end at the limit alone."""
+    engine.end_ids = []
+    engine.config.eos_token_id = None
+    return engine
+
+
+def job_recipe(job: Job) -> Recipe:
+    """The recipe of the job: LoRA of rank 8 on all projections of the language model, AdamW at a constant 1e-3."""
+    return load_recipe(
+        "demo/lora",
+        [
+            f"data={{dataset: {json.dumps(str(job.data))}, validation: null}}",
+            f"model.checkpoint={json.dumps(str(job.model))}",
+            "prompt.template=plain",
+            "codec=plain",
+            # Pictures of whole tokens keep their size, whatever it is.
+            "images={min_pixels: 1024, max_pixels: 16777216}",
+            "adapter={kind: lora, rank: 8, alpha: 16, dropout: 0.0, roles: [attention, mlp]}",
+            f"batch={{size: 1, accumulation: {STEP}, loss_reduction: token, workers: 0}}",
+            "train.learning_rate=1.0e-3",
+            "train.weight_decay=0.0",
+            "train.betas=[0.9, 0.999]",
+            "train.clip_norm=1.0",
+            "train.schedule=constant",
+            "train.min_learning_rate_ratio=0",
+            "train.warmup_steps=0",
+            f"train.max_steps={math.ceil(job.questions / STEP)}",
+            "train.log_steps=1",
+        ],
+    )
+
+
+def load(recipe: Recipe) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Model and processor of a recipe, the weights in memory."""
+    family = family_module(recipe.model.family)
+    model = family.load_model(recipe.model)
+    for parameter in model.parameters():
+        parameter.sum()  # weights may be mapped from their file
+    return model, family.load_processor(recipe.model, recipe.images)
+
+
+def read_records(job: Job) -> list[Record]:
+    """The rows of a job as records."""
+    sizes: dict[Path, tuple[int, int]] = {}
+    return [
+        _record(job, row, number, sizes)
+        for number, row in enumerate(read_rows(job.data, job.task, job.questions), start=1)
+    ]
+
+
+def _record(job: Job, row: Row, number: int, sizes: dict[Path, tuple[int, int]]) -> Record:
+    source = Source(id=row.id, file=rows_file(job.data, job.task).name, row=number)
+    images = []
+    for path in ((job.data / name).resolve() for name in row.images):
+        if path not in sizes:
+            sizes[path] = image_size(path, where=f"{source.file} row {number}")
+        width, height = sizes[path]
+        images.append(Image(path=path.relative_to(ROOT).as_posix(), width=width, height=height))
+    return Record(
+        id=row.id,
+        benchmark="perf",
+        split="train",
+        task=job.task,
+        group=row.images[0],
+        images=tuple(images),
+        question=row.question,
+        target=Answer(text=row.answer),
+        source=source,
+    )
+
+
+def _collator(recipe: Recipe, processor: ProcessorMixin, *, targets: bool) -> Collator:
+    encoder = build_encoder(recipe, processor)
+    return family_collator(recipe.model.family)(encoder, processor, FolderImages(ROOT), targets=targets)
+
+
+def _trainer(
+    recipe: Recipe,
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    collator: Collator,
+    records: Sequence[Record],
+    out: Path,
+) -> GroundedTrainer:
+    """The Trainer of `python -m train`, without its files."""
+    samples = [Sample(tokens=length.total, target=length.target) for length in collator.measure(records)]
+    plan = InOrder(samples, recipe.batch, seed=recipe.train.seed, processes=1)
+    total = plan.steps_per_epoch
+    steps = StepLoader(plan, records, collator, rank=0, first=0, total=total, workers=0, pin=False)
+    arguments = training_arguments(recipe, out, steps=total, quiet=True)
+    arguments.save_strategy = SaveStrategy.NO
+    trainer = GroundedTrainer(recipe, model, steps, validate=None, args=arguments, processing_class=processor)
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def token_counts(collator: Collator, records: Sequence[Record]) -> dict[str, float]:
+    """Means over records of the tokens up to the end of the last picture (`shared`) and after it (`own`)."""
+    picture = collator.processor.image_token_id
+    shared, own = [], []
+    for record in records:
+        (ids,) = collator([record])["input_ids"].tolist()
+        start = len(ids) - ids[::-1].index(picture) + 1  # the token that closes the picture belongs to it
+        shared.append(start)
+        own.append(len(ids) - start)
+    return {"shared": sum(shared) / len(shared), "own": sum(own) / len(own)}

@@ -1,0 +1,104 @@
+"""Training on volumes and pairs: ours, a plain loop of transformers and PEFT, and TRL's `SFTTrainer`.
+
+    python -m perf train [--cases volumes-64 pairs] [--rounds 5] [--out FOLDER]
+
+Every side does the job of `perf.job` on the same rows with the same random model, in a process of its own with one
+thread, in balanced order. `plain` opens, prepares and passes question by question and computes logits at every
+position (`perf.baselines`); `separate` is our path without sharing.
+
+The table has the median seconds of a question with their range, the processor's seconds, the peak of the process in
+MiB, how many times longer plain loop and TRL take, and how much of the ideal is reached: of (5N + 5T) / (N + 5T) for N
+tokens up to the end of the last picture, which five questions share, and T after it. The losses of all sides are
+compared with those of the plain loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from perf.comparison import Case, Results, cells, described, faster, markdown, measure, report, spreads
+from perf.workload import GROUP, Workload
+
+SIDES = ("plain", "trl", "separate")
+BASELINES = ("plain", "trl")
+CASES = {
+    "volumes-64": Case(task="volumes", size=Workload(), sides=SIDES),
+    "volumes-100": Case(task="volumes", size=Workload(pixels=320), sides=SIDES),
+    "tokens-80": Case(task="volumes", size=Workload(tokens=80), sides=("plain", "separate")),
+    "tokens-120": Case(task="volumes", size=Workload(tokens=120), sides=("plain", "separate")),
+    "tokens-200": Case(task="volumes", size=Workload(tokens=200), sides=("plain", "separate")),
+    "pairs": Case(task="pairs", size=Workload(questions=40), sides=SIDES),
+}
+HEAD = ("case", "side", "s/question", "CPU s", "peak MiB", "x plain", "x TRL", "of ideal")
+
+
+def run_train(cases: Mapping[str, Case], *, rounds: int, threads: int, out: Path | None) -> None:
+    """Measures, prints, and writes `train.json` and `train.md`.
+
+    Args:
+        cases: Name -> case.
+        rounds: Measurements of each side.
+        threads: Threads of each process, for the report.
+        out: Folder for the files, if they are wanted.
+
+    Raises:
+        MeasurementError: A process was ended, most likely because memory ran out.
+    """
+    results = measure("train", cases, rounds)
+    figures = {name: _figures(case, results[name]) for name, case in cases.items()}
+    rows = [row for name in cases for row in _rows(name, figures[name], spreads(results[name]))]
+    worst = max(each["loss_difference"] for each in figures.values())
+    text = f"{markdown(HEAD, rows)}\n\nlargest difference of a step's loss from the plain loop's: {worst:.1e}"
+    report("train", {"rounds": rounds, "threads": threads, "cases": figures}, text, out)
+
+
+def _figures(case: Case, found: Results) -> dict[str, Any]:
+    measured = spreads(found)
+    ours = next(rounds[0] for rounds in found.values() if "own" in rounds[0])
+    best = ideal(ours["shared"], ours["own"], GROUP) if case.task == "volumes" else None
+    sides = {
+        side: {
+            **{key: asdict(value) for key, value in measured[side].items()},
+            "losses": found[side][0]["losses"],
+            **{f"times_{baseline}": faster(measured, side, baseline) for baseline in BASELINES},
+        }
+        for side in case.sides
+    }
+    return {
+        **described(case),
+        "shared_tokens": ours["shared"],
+        "own_tokens": ours["own"],
+        "ideal": best,
+        "sides": sides,
+        "loss_difference": loss_difference({side: each["losses"] for side, each in sides.items()}),
+    }
+
+
+def ideal(shared: float, own: float, questions: int) -> float:
+    """How many times fewer tokens there are if questions share what they have in common.
+
+    Args:
+        shared: Tokens that are common to all questions.
+        own: Further tokens of each.
+        questions: How many share.
+    """
+    return questions * (shared + own) / (shared + questions * own)
+
+
+def loss_difference(losses: Mapping[str, Sequence[float]]) -> float:
+    """Largest difference of a step's loss from the plain loop's over all sides."""
+    return max(abs(a - b) for each in losses.values() for a, b in zip(losses["plain"], each, strict=True))
+
+
+def _rows(name: str, figures: Mapping[str, Any], measured: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows = []
+    for side, each in figures["sides"].items():
+        times = [each[f"times_{baseline}"] for baseline in BASELINES]
+        best = figures["ideal"] if side == "shared" else None
+        reached = "" if best is None else f"{times[0] / best:.0%} of {best:.2f}"
+        ratios = ("" if value is None else f"{value:.2f}" for value in times)
+        rows.append((name, side, *cells(measured[side]), *ratios, reached))
+    return rows
