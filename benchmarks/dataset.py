@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,6 +53,21 @@ def sha256_file(path: Path) -> str:
     """SHA-256 of a file's bytes, hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def known_sha256(path: Path) -> str:
+    """As `sha256_file`, read once per process for as long as size and times of the file stay what they are.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    stat = path.stat()
+    return _sha256_at(path, (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+
+
+@lru_cache(maxsize=2**20)
+def _sha256_at(path: Path, state: tuple[int, int, int]) -> str:  # noqa: ARG001 - the state is the key of the cache
+    return sha256_file(path)
 
 
 def write_atomic(path: Path, data: bytes) -> None:

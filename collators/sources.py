@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from PIL import Image as PILImage
 
 from benchmarks import schema
-from benchmarks.images import load_image
+from benchmarks.dataset import known_sha256
+from benchmarks.errors import DataError
+from benchmarks.images import load_image, resolve
 
-# Opens an image of a record as 8-bit RGB in native size; the second argument says where, for errors.
-ImageSource = Callable[[schema.Image, str], PILImage.Image]
+
+class ImageSource(Protocol):
+    """Where images come from."""
+
+    def __call__(self, image: schema.Image, where: str, /) -> PILImage.Image:
+        """Opens an image of a record as 8-bit RGB in native size; `where` is for errors."""
+        ...
+
+    def content(self, image: schema.Image, where: str, /) -> str:
+        """What identifies the content of an image, without decoding it: two that differ never share it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +36,20 @@ class FolderImages:
         """Opens one image; see `benchmarks.images.load_image`."""
         return load_image(self.root, image, where=where)
 
+    def content(self, image: schema.Image, where: str) -> str:
+        """SHA-256 of the image's file.
+
+        Raises:
+            DataError: The path leaves the root, or the file cannot be read.
+        """
+        path = resolve(self.root, image.path, where=where)
+        try:
+            return known_sha256(path)
+        except OSError as error:
+            raise DataError(
+                f"image file {path} cannot be read: {error}", where=where, fix="check --image-root and the image's path"
+            ) from error
+
 
 @dataclass(frozen=True, slots=True)
 class BlankImages:
@@ -33,3 +58,7 @@ class BlankImages:
     def __call__(self, image: schema.Image, where: str) -> PILImage.Image:  # noqa: ARG002 - the protocol's arguments
         """A black picture of the image's native size."""
         return PILImage.new("RGB", (image.width, image.height))
+
+    def content(self, image: schema.Image, where: str) -> str:  # noqa: ARG002 - the protocol's arguments
+        """The size: pictures of one size are the same."""
+        return f"black {image.width}x{image.height}"

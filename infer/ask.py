@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,11 @@ class GivenImages:
     def __call__(self, image: schema.Image, where: str) -> PILImage.Image:  # noqa: ARG002 - the protocol's arguments
         """The picture of that name."""
         return self.pictures[image.path]
+
+    def content(self, image: schema.Image, where: str) -> str:  # noqa: ARG002 - the protocol's arguments
+        """Hash of the picture's pixels."""
+        picture = self.pictures[image.path]
+        return hashlib.sha256(f"{picture.mode} {picture.size}\n".encode() + picture.tobytes()).hexdigest()
 
 
 def check_task(codec: Codec, task: str) -> None:

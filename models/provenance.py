@@ -6,14 +6,13 @@ import hashlib
 import importlib.metadata
 import platform
 import subprocess
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
 
-from benchmarks.dataset import read_struct, sha256_file, write_atomic
+from benchmarks.dataset import known_sha256, read_struct, write_atomic
 from benchmarks.errors import DataError
 from collators.encoder import Encoder, differences
 from models.processes import process_state
@@ -64,15 +63,9 @@ def weights_hash(folder: Path) -> str:
     """SHA-256 over the safetensors files of a folder, in name order."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
-        stat = path.stat()
-        digest.update(f"{path.name} {_file_hash(path, stat.st_size, stat.st_mtime_ns)}\n".encode())
+        # A large base is asked for several times in a run.
+        digest.update(f"{path.name} {known_sha256(path)}\n".encode())
     return digest.hexdigest()
-
-
-@lru_cache(maxsize=256)
-def _file_hash(path: Path, size: int, changed: int) -> str:  # noqa: ARG001 - size and time are the key of the cache
-    """SHA-256 of a weights file, once per process: a large base is asked for several times in a run."""
-    return sha256_file(path)
 
 
 class StoredEncoder(msgspec.Struct, frozen=True, kw_only=True):

@@ -233,6 +233,13 @@ class Recipe(Section):
         canvas: How images become one picture; `null` for families that take them one by one.
         codec: Form of the answer text.
         freeze: Groups of base weights that are not trained; LoRA freezes all base weights by itself.
+        vision_cache: Where the features of a vision tower that is not trained are kept, so that each image set is encoded
+            once: `memory` for the epochs of a run and in each process apart, `disk` for all processes and runs with the
+            same images, tower and settings, prediction included. Each set is then encoded by itself, so that its features do
+            not depend on the batch; `off` encodes the images of a batch together.
+        vision_cache_dir: Folder for `disk`; `null` takes the folder `vision_cache` in that of the dataset.
+        vision_cache_gib: Bound on the features' size in GiB, in memory for each process; when it is reached, further image
+            sets are encoded every time.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
@@ -249,6 +256,9 @@ class Recipe(Section):
     train: Train
     selection: Selection = Selection()
     decoding: Decoding = Decoding()
+    vision_cache: Literal["off", "memory", "disk"] = "off"
+    vision_cache_dir: str | None = None
+    vision_cache_gib: Annotated[float, Field(gt=0)] = 16.0
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
@@ -262,6 +272,7 @@ class Recipe(Section):
                 "writes other ones"
             )
         self._check_family()
+        self._check_vision_cache()
         if self.model.quantization == "nf4" and self.adapter.kind == "full":
             raise ValueError("model.quantization nf4 cannot be trained in full: set adapter.kind to lora")
         if self.data.validation is None and (self.selection.by == "score" or self.selection.patience is not None):
@@ -305,3 +316,26 @@ class Recipe(Section):
             raise ValueError("images sets a pixel budget, which paligemma has not: canvas.size is its only size")
         if self.model.attention == "flash_attention_2":
             raise ValueError("model.attention flash_attention_2 drops paligemma's mask over image and prompt: use sdpa")
+
+    def _check_vision_cache(self) -> None:
+        """Features are kept only where nothing that makes them is trained."""
+        if self.vision_cache_dir is not None and self.vision_cache != "disk":
+            raise ValueError(f"vision_cache_dir is for vision_cache: disk, not {self.vision_cache}")
+        if self.vision_cache == "off":
+            return
+        if self.model.family == "chat":
+            raise ValueError(
+                f"vision_cache {self.vision_cache} is for models that are loaded here: set vision_cache: off"
+            )
+        trained = [group for group in ("vision", "projector") if group not in self.freeze]
+        if self.adapter.kind == "full" and trained:
+            why, fix = f"adapter.kind full trains {' and '.join(trained)}", "set freeze: [vision, projector]"
+        elif self.adapter.vision:
+            why, fix = "adapter.vision trains layers of the vision tower", "set adapter.vision: false"
+        elif "projector" in self.adapter.train_also:
+            why, fix = "adapter.train_also trains the projector", "leave projector out of it"
+        else:
+            return
+        raise ValueError(
+            f"vision_cache {self.vision_cache} needs features that stay the same, but {why}: {fix}, or vision_cache: off"
+        )

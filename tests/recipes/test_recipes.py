@@ -67,6 +67,12 @@ def test_all_mistakes_are_in_one_message():
         ("data.dataset.deeper=1", "not a section"),
         ("train.learning_rate=[", "not YAML"),
         ("train.optimizer=muon", "muon is for adapter.kind full"),
+        ("vision_cache=on", "vision_cache: Input should be 'off', 'memory' or 'disk', not 'on'"),
+        ("vision_cache=true", "vision_cache: Input should be 'off', 'memory' or 'disk'"),
+        ("vision_cache_gib=0", "vision_cache_gib: Input should be greater than 0"),
+        ("vision_cache_dir=cache", "vision_cache_dir is for vision_cache: disk, not off"),
+        ("vision_cach=disk", "vision_cach: unknown key; the nearest is vision_cache"),
+        ("data.vision_cache=disk", "data.vision_cache: unknown key; it belongs to the top: vision_cache"),
         ("train.min_learning_rate_ratio=0.1 ", None),
     ],
 )
@@ -87,6 +93,51 @@ def test_yes_and_no_are_words(place):
     assert batch.class_weights == {"yes": 4, "no": 1, "off": 2, "Abnormal": 3}
     assert batch.group_by_length is True
     assert parse_recipe(dump_recipe(parse_recipe(text, overrides))).batch == batch
+
+
+@pytest.mark.parametrize("place", ["file", "override"])
+def test_off_is_a_word(place):
+    """YAML 1.1 takes it for a truth value; dumped and read again too."""
+    text = MINIMAL + "vision_cache: off\n" if place == "file" else MINIMAL
+    recipe = parse_recipe(text, ["vision_cache=off"] if place == "override" else [])
+    assert recipe.vision_cache == "off"
+    assert parse_recipe(dump_recipe(recipe)) == recipe
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+@pytest.mark.parametrize(
+    ("overrides", "key", "fix"),
+    [
+        (["adapter={kind: full}"], "adapter.kind full trains vision and projector", "set freeze: [vision, projector]"),
+        (["adapter={kind: full}", "freeze=[vision, embeddings]"], "adapter.kind full trains projector", "set freeze"),
+        (["adapter={kind: full}", "freeze=[projector]"], "adapter.kind full trains vision:", "set freeze"),
+        (["adapter.train_also=[head, projector]"], "adapter.train_also trains the projector", "leave projector out"),
+        (
+            ["model.family=paligemma", "canvas.size=224", "adapter.vision=true"],
+            "adapter.vision trains layers of the vision tower",
+            "set adapter.vision: false",
+        ),
+        (["model.family=chat"], "for models that are loaded here", "set vision_cache: off"),
+    ],
+)
+def test_features_are_not_kept_where_what_makes_them_is_trained(kind, overrides, key, fix):
+    said = message(MINIMAL, f"vision_cache={kind}", *overrides)
+    assert f"vision_cache {kind}" in said
+    assert key in said
+    assert fix in said
+    assert parse_recipe(MINIMAL, ["vision_cache=off", *overrides]).vision_cache == "off"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["adapter={kind: full}", "freeze=[projector, vision]"],
+        ["adapter.train_also=[embeddings, head]"],
+        ["vision_cache_dir=cache", "vision_cache_gib=0.5"],
+    ],
+)
+def test_features_are_kept_where_vision_tower_and_projector_are_frozen(overrides):
+    assert parse_recipe(MINIMAL, ["vision_cache=disk", *overrides]).vision_cache == "disk"
 
 
 def test_four_bit_bases_cannot_be_trained_in_full():
