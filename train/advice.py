@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from collators.base import Length
 from recipes.schema import Recipe
 from train.memory import Launch
 from train.sizing import ModelSize, Workload
@@ -154,10 +155,13 @@ class _Shrink:
     values: dict[str, int]
 
     def __call__(self, run: _Setup) -> _Setup:
-        lengths = [
-            replace(length, images=min(length.images, self.tokens * length.pictures)) for length in run.workload.lengths
-        ]
+        lengths = [self._shrunk(length) for length in run.workload.lengths]
         return replace(_set(run, self.section, **self.values), workload=replace(run.workload, lengths=lengths))
+
+    def _shrunk(self, length: Length) -> Length:
+        images = min(length.images, self.tokens * length.pictures)
+        prefix = length.prefix - (length.images - images) if length.prefix else 0
+        return replace(length, images=images, prefix=prefix)
 
 
 def _nf4(setup: _Setup, model: ModelSize) -> Iterator[_Change]:  # noqa: ARG001

@@ -1,6 +1,6 @@
 """Memory and operations of a run, worked out before it starts; no weights are loaded.
 
-    estimate = estimate_run(recipe, workload_of(measured, steps))
+    estimate = estimate_run(recipe, workload_of(measured, steps, packed=collator.packs))
     for line in estimate.lines():
         say(line)
 
@@ -12,7 +12,6 @@ guessed: `train.pace` takes it from the first steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import mean
 
 from models.processes import process_state
 from recipes.schema import Recipe
@@ -21,7 +20,7 @@ from train.data import Measured
 from train.device_memory import current_launch, memory_for_run
 from train.memory import Launch, Part
 from train.prepare import read_feed
-from train.sizing import ModelSize, Workload, step_samples
+from train.sizing import ModelSize, Workload
 
 TIGHT = 0.9
 GIB = 1024**3
@@ -127,24 +126,29 @@ def estimate_run(recipe: Recipe, workload: Workload, launch: Launch | None = Non
     model = ModelSize.of(recipe, on_cpu=device == "cpu")
     available = memory_for_run()
     step = model.step_flops(recipe, workload, launch)
-    samples = step_samples(recipe, launch)
     return Estimate(
         parameters=model.parameters,
         parts=tuple(model.parts(recipe, workload, launch)),
         batch=model.describe_batch(recipe, workload, launch),
         available=available,
         device=device,
-        step_tokens=samples * mean(length.total for length in workload.lengths),
-        step_images=samples * mean(length.images for length in workload.lengths),
+        step_tokens=workload.mean_step(recipe, launch, lambda length: length.total),
+        step_images=workload.mean_step(recipe, launch, lambda length: length.images),
         step_flops=step,
         run_flops=step * workload.steps,
         advice=advise(model, recipe, workload, launch, limit=int(TIGHT * available)),
     )
 
 
-def workload_of(measured: Measured, steps: int) -> Workload:
-    """What a measured training split feeds a run of so many optimiser steps; opens no image."""
-    return Workload(measured.lengths, steps)
+def workload_of(measured: Measured, steps: int, *, packed: bool) -> Workload:
+    """What a measured training split feeds a run of so many optimiser steps; opens no image.
+
+    Args:
+        measured: The split.
+        steps: Optimiser steps of the run.
+        packed: Whether the collator packs.
+    """
+    return Workload(measured.lengths, steps, [sample.images for sample in measured.samples] if packed else ())
 
 
 def estimate_recipe(recipe: Recipe) -> Estimate:
@@ -154,4 +158,4 @@ def estimate_recipe(recipe: Recipe) -> Estimate:
         UserError: Whatever would stop the run before its first step in dataset, processor or config.
     """
     feed = read_feed(recipe)
-    return estimate_run(recipe, workload_of(feed.train, feed.steps))
+    return estimate_run(recipe, workload_of(feed.train, feed.steps, packed=feed.collator.packs))

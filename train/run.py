@@ -56,7 +56,7 @@ def run(recipe: Recipe, out: Path, say: Say, *, fresh: bool = False) -> Path:
     state = process_state()
     peak = PeakMemory()
     prepared = prepare(recipe, say)
-    estimate = estimate_run(recipe, workload_of(prepared.train, prepared.steps))
+    estimate = estimate_run(recipe, workload_of(prepared.train, prepared.steps, packed=prepared.collator.packs))
     for line in estimate.lines():
         say(line)
     folder = out / MODEL

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from models.costs import MicroBatch, family_costs, longest_batch
 from models.registry import family_module
 from recipes.schema import Recipe
 from train.memory import Launch, Part, Weight, numerics, read_weights, state_parts
+from train.packed_load import PackedLoad
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -24,10 +26,25 @@ class Workload:
     Attributes:
         lengths: Token counts of each training sample.
         steps: Optimiser steps of the run.
+        images: Image set of each sample where passes are packed; empty where they are not.
     """
 
     lengths: Sequence[Length]
     steps: int
+    images: Sequence[Hashable] = ()
+
+    def packed(self, recipe: Recipe, launch: Launch) -> PackedLoad | None:
+        """The packed passes that a recipe makes of the samples; `None` if it packs none."""
+        if not self.images:
+            return None
+        return PackedLoad.of(self.lengths, self.images, recipe.batch, launch.processes)
+
+    def mean_step(self, recipe: Recipe, launch: Launch, count: Callable[[Length], float]) -> float:
+        """What a mean optimiser step over all processes costs, by a formula for one sample."""
+        packed = self.packed(recipe, launch)
+        if packed is not None:
+            return packed.mean_step(count)
+        return step_samples(recipe, launch) * mean(map(count, self.lengths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +111,14 @@ class ModelSize:
 
     def step_flops(self, recipe: Recipe, workload: Workload, launch: Launch) -> float:
         """Floating-point operations of a mean optimiser step over all processes."""
-        one: int = sum(self.costs.flops(self.config, recipe, item) for item in workload.lengths)
-        return one / len(workload.lengths) * step_samples(recipe, launch)
+        return workload.mean_step(recipe, launch, lambda length: self.costs.flops(self.config, recipe, length))
 
     def describe_batch(self, recipe: Recipe, workload: Workload, launch: Launch) -> str:
         """The largest forward pass in words."""
         batch = largest_batch(recipe, workload, launch)
+        kind = "packed row" if workload.images else "samples"
         return (
-            f"{batch.samples} samples of {batch.width:,} tokens, {batch.images:,} of them of images and "
+            f"{batch.samples} {kind} of {batch.width:,} tokens, {batch.images:,} of them of images and "
             f"{batch.supervised:,} supervised in all"
         )
 
@@ -112,7 +129,10 @@ def step_samples(recipe: Recipe, launch: Launch) -> int:
 
 
 def largest_batch(recipe: Recipe, workload: Workload, launch: Launch) -> MicroBatch:
-    """The largest forward pass that the recipe can make of the samples."""
+    """The largest forward pass that the recipe can make of the samples; of packed ones, that it makes in the first epoch."""
+    packed = workload.packed(recipe, launch)
+    if packed is not None:
+        return packed.largest()
     samples = recipe.batch.size
     if recipe.batch.max_tokens is not None:
         room = recipe.batch.max_tokens // max(length.total for length in workload.lengths)
