@@ -4,7 +4,8 @@
 
 Every side does the job of `perf.job` on the same rows with the same random model, in a process of its own with one
 thread, in balanced order. `plain` opens, prepares and passes question by question and computes logits at every
-position (`perf.baselines`); `separate` is our path without sharing.
+position (`perf.baselines`); `shared` is what `job` measures, `separate` the same without `batch.share_images`, question
+by question.
 
 The table has the median seconds of a question with their range, the processor's seconds, the peak of the process in
 MiB, how many times longer plain loop and TRL take, and how much of the ideal is reached: of (5N + 5T) / (N + 5T) for N
@@ -22,14 +23,14 @@ from typing import Any
 from perf.comparison import Case, Results, cells, described, faster, markdown, measure, report, spreads
 from perf.workload import GROUP, Workload
 
-SIDES = ("plain", "trl", "separate")
+SIDES = ("plain", "trl", "separate", "shared")
 BASELINES = ("plain", "trl")
 CASES = {
     "volumes-64": Case(task="volumes", size=Workload(), sides=SIDES),
-    "volumes-100": Case(task="volumes", size=Workload(pixels=320), sides=SIDES),
-    "tokens-80": Case(task="volumes", size=Workload(tokens=80), sides=("plain", "separate")),
-    "tokens-120": Case(task="volumes", size=Workload(tokens=120), sides=("plain", "separate")),
-    "tokens-200": Case(task="volumes", size=Workload(tokens=200), sides=("plain", "separate")),
+    "volumes-100": Case(task="volumes", size=Workload(pixels=320), sides=("plain", "trl", "shared")),
+    "tokens-80": Case(task="volumes", size=Workload(tokens=80), sides=("plain", "shared")),
+    "tokens-120": Case(task="volumes", size=Workload(tokens=120), sides=("plain", "shared")),
+    "tokens-200": Case(task="volumes", size=Workload(tokens=200), sides=("plain", "shared")),
     "pairs": Case(task="pairs", size=Workload(questions=40), sides=SIDES),
 }
 HEAD = ("case", "side", "s/question", "CPU s", "peak MiB", "x plain", "x TRL", "of ideal")
