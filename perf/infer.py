@@ -4,7 +4,8 @@
 
 Every side answers the same questions with the same random model, greedily and with exactly 32 tokens each, in a process
 of its own with one thread, in balanced order. `generate-4` gives four questions at a time, padded on the left, to
-`generate` (`perf.baselines`); ours is engine `hf`.
+`generate` (`perf.baselines`); ours is engine `hf`, which computes
+what prompts about the same pictures have in common once (`decoding.share_images`).
 
 The table has the median seconds of a question with their range, the processor's seconds, the peak of the process in
 MiB, how many times longer `generate` takes at batch 1 and at its best batch size (by either time), and how many answers

@@ -19,7 +19,7 @@ from collators.base import Collator
 from collators.encoder import build_encoder
 from collators.packing import image_set
 from collators.sources import FolderImages
-from infer.engines.hf import HfEngine
+from infer.engines.local import local_engine, prediction_blocks
 from models.registry import family_collator, family_module
 from perf.rounds import MeasurementError
 from perf.rows import Row, read_rows, rows_file
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
 
 ROOT = Path("/")  # so that rows may name pictures anywhere
-BLOCK = 5  # questions that the engine is given at once
+ROWS = 32  # questions that are answered at a time
 
 
 class InOrder(Plan):
@@ -78,7 +78,13 @@ def train_ours(job: Job, *, share: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         watch = Stopwatch()
         records = read_records(job)
-        collator = _collator(recipe, processor, targets=True)
+        collator = family_collator(recipe.model.family)(
+            build_encoder(recipe, processor),
+            processor,
+            FolderImages(ROOT),
+            targets=True,
+            share_images=share,
+        )
         trainer = _trainer(recipe, model, processor, collator, records, Path(name))
         trainer.train()
         figures = watch.figures(job.questions)
@@ -96,21 +102,17 @@ def answer_ours(job: Job) -> dict[str, Any]:
     model, processor = load(recipe)
     watch = Stopwatch()
     records = read_records(job)
-    engine = endless(HfEngine(model.eval(), _collator(recipe, processor, targets=False), max_new_tokens=NEW_TOKENS))
-    answers = []
-    for start in range(0, len(records), BLOCK):
-        for record, generated in zip(records[start:], engine.generate(records[start : start + BLOCK]), strict=False):
+    encoder = build_encoder(recipe, processor)
+    engine = local_engine(recipe, model.eval(), encoder, processor, FolderImages(ROOT))
+    engine.end_ids = []  # answers end at the limit alone
+    answers: dict[int, list[int]] = {}
+    for block in prediction_blocks(records, recipe, encoder):
+        members = [records[number] for number in block]
+        for number, record, generated in zip(block, members, engine.generate(members), strict=True):
             if generated.error is not None:
                 raise MeasurementError(generated.error, where=record.place, fix="mend the row or its pictures")
-            answers.append(list(generated.ids))
-    return {**watch.figures(job.questions), "answers": answers}
-
-
-def endless(engine: HfEngine) -> HfEngine:
-    """An engine whose answers end at the limit alone."""
-    engine.end_ids = []
-    engine.config.eos_token_id = None
-    return engine
+            answers[number] = list(generated.ids)
+    return {**watch.figures(job.questions), "answers": [answers[number] for number in range(len(records))]}
 
 
 def job_recipe(job: Job, *, share: bool) -> Recipe:
@@ -137,6 +139,7 @@ def job_recipe(job: Job, *, share: bool) -> Recipe:
             "train.warmup_steps=0",
             f"train.max_steps={math.ceil(job.questions / STEP)}",
             "train.log_steps=1",
+            f"decoding={{max_new_tokens: {NEW_TOKENS}, batch_size: {ROWS}}}",
         ],
     )
 
@@ -177,13 +180,6 @@ def _record(job: Job, row: Row, number: int, sizes: dict[Path, tuple[int, int]])
         question=row.question,
         target=Answer(text=row.answer),
         source=source,
-    )
-
-
-def _collator(recipe: Recipe, processor: ProcessorMixin, *, targets: bool) -> Collator:
-    encoder = build_encoder(recipe, processor)
-    return family_collator(recipe.model.family)(
-        encoder, processor, FolderImages(ROOT), targets=targets, share_images=targets and recipe.batch.share_images
     )
 
 
