@@ -73,12 +73,12 @@ def spreads(found: Results) -> dict[str, dict[str, Spread]]:
     }
 
 
-def faster(measured: Mapping[str, Mapping[str, Spread]], side: str, baseline: str) -> float | None:
-    """How many times as many seconds the baseline takes as a side, if it was measured."""
+def faster(measured: Mapping[str, Mapping[str, Spread]], side: str, baseline: str) -> dict[str, float] | None:
+    """How many times as many `seconds` and processor's seconds (`cpu`) the baseline takes, if it was measured."""
     if baseline not in measured:
         return None
-    key = "seconds_per_question"
-    return round(measured[baseline][key].median / measured[side][key].median, 2)
+    keys = {"seconds": "seconds_per_question", "cpu": "cpu_seconds_per_question"}
+    return {name: round(measured[baseline][key].median / measured[side][key].median, 2) for name, key in keys.items()}
 
 
 def described(case: Case) -> dict[str, Any]:
@@ -94,6 +94,11 @@ def cells(measured: Mapping[str, Spread]) -> tuple[str, ...]:
         f"{cpu.median:.3f}",
         f"{peak.median:,.0f}",
     )
+
+
+def times(ratios: Mapping[str, float] | None) -> tuple[str, str]:
+    """The same for a table: by seconds, and by processor's seconds, which other programs on the machine disturb less."""
+    return ("", "") if ratios is None else (f"{ratios['seconds']:.2f}", f"{ratios['cpu']:.2f}")
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -4,11 +4,12 @@
 
 Every side answers the same questions with the same random model, greedily and with exactly 32 tokens each, in a process
 of its own with one thread, in balanced order. `generate-4` gives four questions at a time, padded on the left, to
-`generate` (`perf.baselines`); ours is engine `hf`.
+`generate` (`perf.baselines`); ours is engine `hf`, which computes
+what prompts about the same pictures have in common once (`decoding.share_images`).
 
 The table has the median seconds of a question with their range, the processor's seconds, the peak of the process in
-MiB, how many times longer `generate` takes at batch 1 and at its best batch size, and how many answers differ from
-those at batch 1: in batches numbers round otherwise, and a tie may then be decided otherwise.
+MiB, how many times longer `generate` takes at batch 1 and at its best batch size (by either time), and how many answers
+differ from those at batch 1: in batches numbers round otherwise, and a tie may then be decided otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perf.comparison import Case, Results, cells, described, faster, markdown, measure, report, spreads
+from perf.comparison import Case, Results, cells, described, faster, markdown, measure, report, spreads, times
 from perf.rounds import Spread
 from perf.workload import Workload
 
@@ -33,7 +34,7 @@ CASES = {
     ),
     "pairs": Case(task="pairs", size=Workload(questions=40), sides=SIDES),
 }
-HEAD = ("case", "side", "s/question", "CPU s", "peak MiB", "x batch 1", "x best", "other texts")
+HEAD = ("case", "side", "s/question", "CPU s", "peak MiB", "x batch 1", "CPU", "x best", "CPU", "other texts")
 
 
 def run_infer(cases: Mapping[str, Case], *, rounds: int, threads: int, out: Path | None) -> None:
@@ -86,8 +87,8 @@ def _rows(name: str, figures: Mapping[str, Any], measured: Mapping[str, Any]) ->
             name,
             side,
             *cells(measured[side]),
-            f"{each['times_alone']:.2f}",
-            f"{each['times_best']:.2f}",
+            *times(each["times_alone"]),
+            *times(each["times_best"]),
             f"{each['other_texts']} of {figures['questions']}",
         )
         for side, each in figures["sides"].items()

@@ -34,7 +34,7 @@ def run_job(job: Job, out: Path, *, infer: bool) -> None:
     """
     from perf.ours import answer_ours, train_ours
 
-    measured = answer_ours(job) if infer else train_ours(job)
+    measured = answer_ours(job) if infer else train_ours(job, share=True)
     out.write_text(json.dumps(summary(measured)) + "\n", encoding="utf-8")
 
 

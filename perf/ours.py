@@ -7,6 +7,7 @@ import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from transformers import PrinterCallback
@@ -16,8 +17,9 @@ from benchmarks.images import image_size
 from benchmarks.schema import Answer, Image, Record, Source
 from collators.base import Collator
 from collators.encoder import build_encoder
+from collators.packing import image_set
 from collators.sources import FolderImages
-from infer.engines.hf import HfEngine
+from infer.engines.local import local_engine, prediction_blocks
 from models.registry import family_collator, family_module
 from perf.rounds import MeasurementError
 from perf.rows import Row, read_rows, rows_file
@@ -25,15 +27,16 @@ from perf.stopwatch import NEW_TOKENS, STEP, Job, Stopwatch, import_rest
 from recipes.load import load_recipe
 from recipes.schema import Recipe
 from train.arguments import training_arguments
+from train.cuts import Sample, Step, cut_step
 from train.loader import StepLoader
-from train.plan import Plan, Sample, Step, cut_step
+from train.plan import Plan
 from train.trainer import GroundedTrainer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
 
 ROOT = Path("/")  # so that rows may name pictures anywhere
-BLOCK = 5  # questions that the engine is given at once
+ROWS = 32  # questions that are answered at a time
 
 
 class InOrder(Plan):
@@ -43,26 +46,45 @@ class InOrder(Plan):
         """The steps of an epoch."""
         order = range(len(self.samples))
         return [
-            cut_step(order[start : start + self.per_step], self.samples, self.batch, processes=self.processes)
+            cut_step(
+                order[start : start + self.per_step],
+                self.samples,
+                self.batch,
+                processes=self.processes,
+                packed=self.packed,
+            )
             for start in range(0, len(order), self.per_step)
         ]
 
 
-def train_ours(job: Job) -> dict[str, Any]:
+def train_ours(job: Job, *, share: bool) -> dict[str, Any]:
     """Trains a LoRA adapter.
+
+    Args:
+        job: The job.
+        share: Whether questions about the same pictures are computed together (`batch.share_images`).
 
     Returns:
         The figures of `Stopwatch`; `losses`, the mean over the supervised tokens of each optimiser step; `shared`,
         tokens of a question up to the end of its last picture, and `own`, those after it, target included: means.
     """
-    recipe = job_recipe(job)
+    recipe = job_recipe(job, share=share)
     import_rest()
     model, processor = load(recipe)
-    model = family_module(recipe.model.family).adapt(model, recipe.adapter, seed=recipe.train.seed)
+    family = family_module(recipe.model.family)
+    model = family.adapt(model, recipe.adapter, seed=recipe.train.seed)
+    if share:
+        family.share_images(model)
     with tempfile.TemporaryDirectory() as name:
         watch = Stopwatch()
         records = read_records(job)
-        collator = _collator(recipe, processor, targets=True)
+        collator = family_collator(recipe.model.family)(
+            build_encoder(recipe, processor),
+            processor,
+            FolderImages(ROOT),
+            targets=True,
+            share_images=share,
+        )
         trainer = _trainer(recipe, model, processor, collator, records, Path(name))
         trainer.train()
         figures = watch.figures(job.questions)
@@ -76,29 +98,26 @@ def answer_ours(job: Job) -> dict[str, Any]:
     Returns:
         The figures of `Stopwatch`, and `answers`: the new tokens of each question.
     """
-    recipe = job_recipe(job)
+    recipe = job_recipe(job, share=True)
     model, processor = load(recipe)
     watch = Stopwatch()
     records = read_records(job)
-    engine = endless(HfEngine(model.eval(), _collator(recipe, processor, targets=False), max_new_tokens=NEW_TOKENS))
-    answers = []
-    for start in range(0, len(records), BLOCK):
-        for record, generated in zip(records[start:], engine.generate(records[start : start + BLOCK]), strict=False):
+    encoder = build_encoder(recipe, processor)
+    engine = local_engine(recipe, model.eval(), encoder, processor, FolderImages(ROOT))
+    engine.end_ids = []  # answers end at the limit alone
+    answers: dict[int, list[int]] = {}
+    for block in prediction_blocks(records, recipe, encoder):
+        members = [records[number] for number in block]
+        for number, record, generated in zip(block, members, engine.generate(members), strict=True):
             if generated.error is not None:
                 raise MeasurementError(generated.error, where=record.place, fix="mend the row or its pictures")
-            answers.append(list(generated.ids))
-    return {**watch.figures(job.questions), "answers": answers}
+            answers[number] = list(generated.ids)
+    return {**watch.figures(job.questions), "answers": [answers[number] for number in range(len(records))]}
 
 
-def endless(engine: HfEngine) -> HfEngine:
-    """An engine whose answers end at the limit alone."""
-    engine.end_ids = []
-    engine.config.eos_token_id = None
-    return engine
-
-
-def job_recipe(job: Job) -> Recipe:
+def job_recipe(job: Job, *, share: bool) -> Recipe:
     """The recipe of the job: LoRA of rank 8 on all projections of the language model, AdamW at a constant 1e-3."""
+    size, accumulation = (STEP, 1) if share else (1, STEP)
     return load_recipe(
         "demo/lora",
         [
@@ -109,7 +128,8 @@ def job_recipe(job: Job) -> Recipe:
             # Pictures of whole tokens keep their size, whatever it is.
             "images={min_pixels: 1024, max_pixels: 16777216}",
             "adapter={kind: lora, rank: 8, alpha: 16, dropout: 0.0, roles: [attention, mlp]}",
-            f"batch={{size: 1, accumulation: {STEP}, loss_reduction: token, workers: 0}}",
+            f"batch={{size: {size}, accumulation: {accumulation}, loss_reduction: token, workers: 0}}",
+            f"batch.share_images={json.dumps(share)}",
             "train.learning_rate=1.0e-3",
             "train.weight_decay=0.0",
             "train.betas=[0.9, 0.999]",
@@ -119,6 +139,7 @@ def job_recipe(job: Job) -> Recipe:
             "train.warmup_steps=0",
             f"train.max_steps={math.ceil(job.questions / STEP)}",
             "train.log_steps=1",
+            f"decoding={{max_new_tokens: {NEW_TOKENS}, batch_size: {ROWS}}}",
         ],
     )
 
@@ -162,11 +183,6 @@ def _record(job: Job, row: Row, number: int, sizes: dict[Path, tuple[int, int]])
     )
 
 
-def _collator(recipe: Recipe, processor: ProcessorMixin, *, targets: bool) -> Collator:
-    encoder = build_encoder(recipe, processor)
-    return family_collator(recipe.model.family)(encoder, processor, FolderImages(ROOT), targets=targets)
-
-
 def _trainer(
     recipe: Recipe,
     model: PreTrainedModel,
@@ -176,10 +192,13 @@ def _trainer(
     out: Path,
 ) -> GroundedTrainer:
     """The Trainer of `python -m train`, without its files."""
-    samples = [Sample(tokens=length.total, target=length.target) for length in collator.measure(records)]
-    plan = InOrder(samples, recipe.batch, seed=recipe.train.seed, processes=1)
+    samples = [
+        Sample(tokens=length.total, target=length.target, images=image_set(record), prefix=length.prefix)
+        for record, length in zip(records, collator.measure(records), strict=True)
+    ]
+    plan = InOrder(samples, recipe.batch, seed=recipe.train.seed, processes=1, packed=collator.packs)
     total = plan.steps_per_epoch
-    steps = StepLoader(plan, records, collator, rank=0, first=0, total=total, workers=0, pin=False)
+    steps = StepLoader(plan, records, collator, rank=0, first=0, total=total, pin=False)
     arguments = training_arguments(recipe, out, steps=total, quiet=True)
     arguments.save_strategy = SaveStrategy.NO
     trainer = GroundedTrainer(recipe, model, steps, validate=None, args=arguments, processing_class=processor)
@@ -189,11 +208,7 @@ def _trainer(
 
 def token_counts(collator: Collator, records: Sequence[Record]) -> dict[str, float]:
     """Means over records of the tokens up to the end of the last picture (`shared`) and after it (`own`)."""
-    picture = collator.processor.image_token_id
-    shared, own = [], []
-    for record in records:
-        (ids,) = collator([record])["input_ids"].tolist()
-        start = len(ids) - ids[::-1].index(picture) + 1  # the token that closes the picture belongs to it
-        shared.append(start)
-        own.append(len(ids) - start)
-    return {"shared": sum(shared) / len(shared), "own": sum(own) / len(own)}
+    lengths = collator.measure(records)
+    # One more than the prefix: a token that closes the picture.
+    shared, total = fmean(length.prefix + 1 for length in lengths), fmean(length.total for length in lengths)
+    return {"shared": shared, "own": total - shared}

@@ -15,7 +15,8 @@ from perf.stopwatch import Job
 SIDES: dict[str, Callable[[Job], dict[str, Any]]] = {
     "plain": train_plain,
     "trl": train_trl,
-    "separate": train_ours,
+    "separate": partial(train_ours, share=False),
+    "shared": partial(train_ours, share=True),
     "ours": answer_ours,
     **{f"generate-{batch}": partial(answer_plain, batch=batch) for batch in BATCHES},
 }
