@@ -1,8 +1,8 @@
 """Attention over packed rows: each segment sees its group's prefix and itself (`collators.packing`).
 
 Chosen implementation: SDPA, twice for each group. The prefix is plain causal attention without a mask, which PyTorch's
-flash kernels take; all segments together are a second call on prefix and segments with a mask bool[T, N + T], N tokens of
-prefix and T of all segments. No mask over all pairs of a row's tokens exists: where T x (N + T) is beyond
+flash kernels take; all segments together are a second call on prefix and segments with a mask float[T, N + T], N tokens of
+prefix and T of all segments, which all layers share. No mask over all pairs of a row's tokens exists: where T x (N + T) is beyond
 `MASK_ELEMENTS`, segments are taken in several calls. A row of separate samples needs no mask at all.
 
 It is registered with transformers as an attention implementation and used by the language model alone; without packed
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NAME = "shared_prefix"
-# Largest mask of one call, 16 MiB; kernels turn it into numbers of the compute type, 32 MiB in 16 bits. A single
-# segment is never cut, so that one of more than 3,400 tokens behind as short a prefix may go beyond it.
+# Numbers of the largest mask of one call: 32 MiB in 16 bits. A single segment is never cut, so that one of more than
+# 2,900 tokens behind a prefix of as many may go beyond it.
 MASK_ELEMENTS = 2**24
 
 
@@ -102,7 +102,7 @@ def shared_prefix_attention(
             if prefix:
                 outputs.append(attend(start, end))
             for lengths in _calls(prefix, segments):
-                mask = _segment_mask(prefix, lengths, query.device)
+                mask = _segment_mask(prefix, lengths, query.dtype, query.device)
                 outputs.append(attend(end, end + sum(lengths), mask, slice(start, start + prefix)))
                 end += sum(lengths)
         start = end
@@ -121,17 +121,18 @@ def _calls(prefix: int, segments: Sequence[int]) -> Iterator[tuple[int, ...]]:
     yield tuple(call)
 
 
-@lru_cache(maxsize=16)
-def _segment_mask(prefix: int, lengths: tuple[int, ...], device: torch.device) -> Tensor:
-    """bool[1, 1, T, N + T], true where a token of a segment may look: the prefix, and its own segment up to itself.
+@lru_cache(maxsize=64)
+def _segment_mask(prefix: int, lengths: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """float[1, 1, T, N + T], 0 where a token of a segment may look (the prefix, its own segment up to itself), else -inf.
 
-    Kept for the layers of a pass and its backward pass.
+    Kept for the layers of a pass and its backward pass. In the compute type, since kernels would make such a mask out of
+    a truth value themselves, in every layer anew, and autograd would keep each.
     """
     total = sum(lengths)
-    mask = torch.zeros(1, 1, total, prefix + total, dtype=torch.bool)
-    mask[..., :prefix] = True
+    mask = torch.full((1, 1, total, prefix + total), -torch.inf, dtype=dtype)
+    mask[..., :prefix] = 0
     for first, last in pairwise(accumulate(lengths, initial=0)):
-        mask[0, 0, first:last, prefix + first : prefix + last] = torch.ones(last - first, last - first).tril().bool()
+        mask[0, 0, first:last, prefix + first : prefix + last].triu_(1)
     return mask.to(device, non_blocking=True)
 
 

@@ -176,7 +176,8 @@ def saved_bytes(model, batch, *, autocast):
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda item: item.tensor):
         outputs = forward(model, batch, autocast=autocast)
-    storages = [item.tensor.untyped_storage() for item in held] + [value.untyped_storage() for value in batch.values()]
+    given = [value for value in batch.values() if isinstance(value, torch.Tensor)]
+    storages = [tensor.untyped_storage() for tensor in [*(item.tensor for item in held), *given]]
     sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
     for parameter in model.parameters():
         sizes.pop(parameter.untyped_storage().data_ptr(), None)

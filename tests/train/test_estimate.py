@@ -351,12 +351,15 @@ def test_a_measured_split_tells_its_images(make_recipe, phantom_data):
     recipe = make_recipe()
     collator = make_collator(recipe, folder_images(phantom_data), targets=True)
     measured = load_measured(recipe, "train", collator, limit=None, quiet=True)
-    workload = workload_of(measured, 7)
+    workload = workload_of(measured, 7, packed=False)
     assert workload.steps == 7
     assert workload.lengths == measured.lengths
     views = [len(record.images) for record in read_records(phantom_data, "train")]
     assert set(views) == {1, 2}
     assert [length.pictures for length in workload.lengths] == views
+    assert workload.images == ()
+    sets = workload_of(measured, 7, packed=True).images
+    assert len(set(sets)) == len({record.images for record in read_records(phantom_data, "train")})
 
 
 def test_a_checkpoint_of_another_family_is_refused(make, tmp_path):

@@ -131,3 +131,25 @@ def test_paligemma_with_shared_canvases_equals_separate(reduction, vision, canva
     shared = loss_and_gradients(recipe, records, [list(range(8))], share=True)
     assert shared[0] == pytest.approx(apart[0], rel=1e-6)
     assert distance(shared[1], apart[1]) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sixteen_bits_share_too(dtype, make_recipe):
+    """Under autocast, with weights in either type: a loss as near as rounding lets it be."""
+    recipe = make_recipe(*EXACT, f"model.dtype={dtype}")
+    records = grouped_records((5, 2, 1))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        apart = loss_and_gradients(recipe, records, [[i] for i in range(8)], share=False)
+        shared = loss_and_gradients(recipe, records, [list(range(8))], share=True)
+    assert shared[0] == pytest.approx(apart[0], rel=1e-2)
+    assert distance(shared[1].float(), apart[1].float()) < 0.1
+
+
+def test_four_bits_share_too(make_recipe):
+    """QLoRA: the base is dequantised alike for packed and for separate rows."""
+    recipe = make_recipe(*EXACT, "model.quantization=nf4", "model.dtype=float32")
+    records = grouped_records((5, 2, 1))
+    apart = loss_and_gradients(recipe, records, [[i] for i in range(8)], share=False)
+    shared = loss_and_gradients(recipe, records, [list(range(8))], share=True)
+    assert shared[0] == pytest.approx(apart[0], rel=1e-6)
+    assert distance(shared[1], apart[1]) < 1e-4

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
+import torch
 
 from tests.groups import grouped_records, write_groups
-from tests.sharding import DDP, assert_same_run, trained, weights
+from tests.sharding import DDP, FSDP, assert_same_run, deepspeed, trained, weights
 from tests.train.runs import silent
 from train.run import run
 
@@ -49,6 +52,58 @@ def test_steps_of_whole_image_sets_train_as_their_samples_do(kind, reduction, da
     run(make_recipe(*common, *tokens), cut, silent)
     assert_same_run(shared, apart)
     assert_same_run(cut, apart)
+
+
+@pytest.mark.parametrize("sampler", ["shuffle", "balanced"])
+def test_a_continued_run_is_the_uninterrupted_one(sampler, phantom_data, tiny, make_recipe, tmp_path):
+    """With dropout; bit for bit."""
+    recipe = make_recipe(
+        f"data.dataset={phantom_data}",
+        f"model.checkpoint={tiny}",
+        f"batch.sampler={sampler}",
+        "batch.share_images=true",
+        "batch.size=6",
+        "batch.accumulation=2",
+        "adapter.dropout=0.1",
+        "train.max_steps=8",
+        "train.save_steps=3",
+        "train.keep_checkpoints=9",
+    )
+    straight, out, lines = tmp_path / "straight", tmp_path / "out", []
+    run(recipe, straight, silent)
+    shutil.copytree(straight, out)
+    for path in (out / "model", *(out / f"checkpoints/checkpoint-{step}" for step in (6, 8))):
+        shutil.rmtree(path)
+    (out / "manifest.json").unlink()
+    run(recipe, out, lines.append)
+    assert "continuing from checkpoint-3" in lines
+    assert_same_run(out, straight, tolerance=0)
+    assert all(torch.equal(value, weights(straight)[name]) for name, value in weights(out).items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_zero3_shares_images_as_one_process(kind, data, tiny, make_recipe, tmp_path):
+    """Image sets fall to one process or the other, a text to one alone; recomputed activations."""
+    common = words(data, tiny, f"adapter.kind={kind}", "train.gradient_checkpointing=true")
+    run(make_recipe(*common, "batch.size=1", "batch.accumulation=20"), tmp_path / "one", silent)
+    shared = ["batch.size=5", "batch.accumulation=2", "batch.share_images=true"]
+    trained(deepspeed(tmp_path, 3), [*common, *shared], tmp_path / "two")
+    assert_same_run(tmp_path / "two", tmp_path / "one")
+
+
+@pytest.mark.slow
+def test_fsdp_shares_images_as_one_process(data, tiny, make_recipe, tmp_path):
+    common = words(data, tiny, "adapter.kind=full")
+    run(make_recipe(*common, "batch.size=1", "batch.accumulation=20"), tmp_path / "one", silent)
+    trained(
+        FSDP,
+        [*common, "batch.size=10", "batch.share_images=true"],
+        tmp_path / "two",
+        module="tests.fsdp_on_cpu",
+        ACCELERATE_TORCH_DEVICE="cpu",
+    )
+    assert_same_run(tmp_path / "two", tmp_path / "one")
 
 
 def test_two_processes_share_images_as_one(data, tiny, make_recipe, tmp_path):
