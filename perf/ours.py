@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
 
 ROOT = Path("/")  # so that rows may name pictures anywhere
-ROWS = 32  # questions that are answered at a time
+ROWS = 64  # questions that are answered at a time
 
 
 class InOrder(Plan):
