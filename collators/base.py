@@ -12,6 +12,7 @@ from torch import Tensor
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
 from collators.encoder import Encoder
+from collators.image_sets import KeptFeatures
 from collators.sources import ImageSource
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Collator(Protocol):
         end_id: Token that ends an answer.
         smaller: What makes a sample of this family shorter, as advice in errors.
         packs: Whether a batch is one row of all samples, each image set written once.
+        kept: Where features of image sets are kept; `None` has all pixels in the batch. It is set when the model is
+            loaded, whose weights enter the keys.
     """
 
     encoder: Encoder
@@ -68,6 +71,7 @@ class Collator(Protocol):
     end_id: int
     smaller: str
     packs: bool
+    kept: KeptFeatures | None
 
     def __call__(self, records: Sequence[Record]) -> dict[str, Any]:
         """Builds one batch.
@@ -75,7 +79,8 @@ class Collator(Protocol):
         Returns:
             At least `input_ids` int64[B, L], B = 1 in a packed one; with targets also `labels` int64[B, L] (-100
             outside the target and its end token), `logits_to_keep`, the positions that predict a supervised token,
-            and of a packed batch `owners` int64[S], the number of the record of each supervised token.
+            and of a packed batch `owners` int64[S], the number of the record of each supervised token. Where features
+            are kept, `image_sets` (`collators.image_sets.ImageSets`) takes the place of pixels.
 
         Raises:
             DataError: An image cannot be read, a sample is over a limit or has no target.

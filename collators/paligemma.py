@@ -8,7 +8,7 @@ supervised). Where one ends and the next begins is known by construction; `token
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from benchmarks.schema import Record
 from collators.base import IGNORE, Length, Limits, batch_targets, pad, predicting
 from collators.canvas import draw_canvas
 from collators.encoder import Encoder
+from collators.image_sets import KeptFeatures, Pixels, collect
 from collators.sources import ImageSource
 from recipes.errors import RecipeError
 
@@ -69,6 +70,7 @@ class PaliGemmaCollator:
         self.images = images
         self.targets = targets
         self.shares = share_images
+        self.kept: KeptFeatures | None = None
         self.packs = False  # image and prompt see each other, so that no prefix is the same for two questions
         self.canvas = encoder.canvas
         self.smaller = "shorten the prompt, take a checkpoint for smaller pictures"
@@ -79,16 +81,19 @@ class PaliGemmaCollator:
         self.pad_id: int = tokenizer.pad_token_id
         self.end_id: int = tokenizer.eos_token_id
 
-    def __call__(self, records: Sequence[Record]) -> dict[str, Tensor]:
+    def __call__(self, records: Sequence[Record]) -> dict[str, Any]:
         """Builds one batch.
 
         Returns:
             What `tokens` gives, and `pixel_values` float32[B, 3, S, S]; of shared images `pixel_values`
-            float32[U, 3, S, S], each canvas once, and `canvas_of` int64[B], the number of each sample's canvas.
+            float32[U, 3, S, S], each canvas once, and `canvas_of` int64[B], the number of each sample's canvas; where
+            features are kept, `image_sets` alone.
 
         Raises:
             DataError: An image cannot be read, a sample is over a limit or has no target.
         """
+        if self.kept is not None:
+            return {**self.tokens(records), "image_sets": collect(self.kept, records, self)}
         pixels, places = self.canvases(records)
         if self.shares:
             return {**self.tokens(records), "pixel_values": pixels, "canvas_of": places}
@@ -123,6 +128,20 @@ class PaliGemmaCollator:
         drawn = [draw_canvas(record, self.canvas, self.images) for record in unique.values()]
         pixels: Tensor = self.processor.image_processor(drawn, return_tensors="pt")["pixel_values"]
         return pixels, torch.tensor([places[key] for key in keys])
+
+    def identity(self, record: Record) -> Hashable:
+        """See `collators.image_sets.Shows`."""
+        return canvas_key(record)
+
+    def describe(self, record: Record) -> tuple[list[str], dict[str, Any]]:
+        """See `collators.image_sets.Shows`."""
+        contents = [self.images.content(image, record.place) for image in record.images]
+        stated = [(image.width, image.height, image.view) for image in record.images]
+        return contents, {"canvas": self.canvas.model_dump(mode="json"), "images": stated}
+
+    def prepare(self, record: Record) -> Pixels:
+        """See `collators.image_sets.Shows`: `pixel_values` float32[1, 3, S, S]."""
+        return {"pixel_values": self.canvases([record])[0]}
 
     def measure(self, records: Sequence[Record]) -> list[Length]:
         """Token counts without opening any image."""

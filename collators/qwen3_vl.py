@@ -20,6 +20,7 @@ from benchmarks.errors import DataError
 from benchmarks.schema import Record
 from collators.base import IGNORE, Length, Limits, batch_targets, pad, predicting
 from collators.encoder import Encoder
+from collators.image_sets import KeptFeatures
 from collators.packing import PackedRow, common_prefix, image_set, rope_positions
 from collators.qwen3_vl_images import Qwen3VLImages
 from collators.sources import ImageSource
@@ -56,6 +57,7 @@ class Qwen3VLCollator:
         self.processor = processor
         self.targets = targets
         self.packs = share_images
+        self.kept: KeptFeatures | None = None
         self.smaller = "lower images.max_pixels, or images.max_tokens for volumes"
         self.limits = Limits(length=max_length, target=max_target_tokens, smaller=self.smaller)
         self.pictures = Qwen3VLImages(processor, images, encoder.image_tokens)
@@ -81,6 +83,8 @@ class Qwen3VLCollator:
             int64[1, S], the places that predict the S supervised tokens, and `owners` int64[S], the number of the record
             that each belongs to; without targets `order`, the number of the record of each segment.
 
+            Where features are kept, `image_sets` takes the place of `pixel_values`.
+
         Raises:
             DataError: An image cannot be read, a sample is over a limit or has no target.
         """
@@ -90,7 +94,7 @@ class Qwen3VLCollator:
             self.check_length(record, self._length(record, prompt, target))
         if self.packs:
             return self._pack(records, prompts, targets)
-        pixels = self.pictures.pixels(records)
+        pixels = self._pictures(records)
         grids = iter(self._grids(pixels))
         prompts = [
             self._expand(prompt, [next(grids) for _ in record.images])
@@ -136,7 +140,11 @@ class Qwen3VLCollator:
         text: str = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
 
-    def _grids(self, pixels: Mapping[str, Tensor]) -> list[tuple[int, int]]:
+    def _pictures(self, records: Sequence[Record]) -> dict[str, Any]:
+        """Pixels and grids of all images, or image sets in the place of the pixels."""
+        return self.pictures.pixels(records) if self.kept is None else self.pictures.sets(records, self.kept)
+
+    def _grids(self, pixels: Mapping[str, Any]) -> list[tuple[int, int]]:
         """Height and width of each image in tokens."""
         return [(h // self.merge, w // self.merge) for _, h, w in pixels["image_grid_thw"].tolist()]
 
@@ -154,7 +162,7 @@ class Qwen3VLCollator:
             # With the tokens around the images, so that images are never left out of a prefix.
             groups.setdefault((image_set(record), tuple(prompt[: self._head(prompt)])), []).append(number)
         leaders = [records[members[0]] for members in groups.values()]
-        pixels = self.pictures.pixels(leaders)
+        pixels = self._pictures(leaders)
         grids = iter(self._grids(pixels))
         row = PackedRow()
         for leader, members in zip(leaders, groups.values(), strict=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image as PILImage
@@ -12,6 +12,7 @@ from torch import Tensor
 from benchmarks import schema
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
+from collators.image_sets import KeptFeatures, Pixels, collect
 from collators.sources import ImageSource
 
 if TYPE_CHECKING:
@@ -83,6 +84,45 @@ class Qwen3VLImages:
         if any(self._image_tokens(image, area, record) > share for image in sizes.values()):
             return self.block**2, area[1]
         return area
+
+    def sets(self, records: Sequence[Record], kept: KeptFeatures) -> dict[str, Any]:
+        """What a batch shows, without opening images whose features are kept.
+
+        Returns:
+            `image_sets`, and `image_grid_thw` int64[images, 3] in record and view order, by which tokens are placed.
+
+        Raises:
+            DataError: An image cannot be read or patched.
+        """
+        places: list[Record | None] = [record for record in records if record.images] or [None]
+        grids = [grid for record in places for grid in self._grids(record)]
+        return {"image_sets": collect(kept, places, self), "image_grid_thw": torch.tensor(grids)}
+
+    def identity(self, record: Record | None) -> Hashable:
+        """See `collators.image_sets.Shows`; `None` is the black image of a batch without any."""
+        return None if record is None else (record.images, self.area(record))
+
+    def describe(self, record: Record | None) -> tuple[list[str], dict[str, Any]]:
+        """See `collators.image_sets.Shows`."""
+        if record is None:
+            return ["black"], {"area": self.budget, "sizes": [(self.block, self.block)]}
+        contents = [self.images.content(image, record.place) for image in record.images]
+        # With the stated sizes, so that a record that states another one is still checked against the file.
+        return contents, {"area": self.area(record), "sizes": [(image.width, image.height) for image in record.images]}
+
+    def prepare(self, record: Record | None) -> Pixels:
+        """See `collators.image_sets.Shows`."""
+        return self.pixels([] if record is None else [record])
+
+    def _grids(self, record: Record | None) -> list[tuple[int, int, int]]:
+        """One, height and width in patches of each image, which follow from its size."""
+        from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+
+        patch = self.processor.image_processor.patch_size
+        smallest, largest = self.budget if record is None else self.area(record)
+        sizes = [(self.block, self.block)] if record is None else [(each.height, each.width) for each in record.images]
+        resized = (smart_resize(*size, self.block, smallest, largest) for size in sizes)
+        return [(1, height // patch, width // patch) for height, width in resized]
 
     def pixels(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """Pixels of all images; an image shared by several records of the batch is prepared once."""

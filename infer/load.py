@@ -19,6 +19,7 @@ from models.adapters import ADAPTER, load_adapter, take_off
 from models.processes import process_state, quantized_device_map
 from models.provenance import ENCODER, RECIPE, base_weights_hash, check_base, check_encoder, weights_hash
 from models.registry import family_collator, family_module
+from models.vision_cache import open_vision_cache
 from recipes.errors import RecipeError, UserError
 from recipes.load import load_recipe
 from recipes.schema import Model, Recipe
@@ -56,9 +57,19 @@ class System:
         """The collator that asks questions, over an image source."""
         return family_collator(self.recipe.model.family)(self.encoder, self.processor, images, targets=False)
 
-    def engine(self, images: ImageSource) -> HfEngine:
-        """The engine over an image source."""
-        return local_engine(self.recipe, self.model, self.encoder, self.processor, images)
+    def engine(self, images: ImageSource, data: Path | None = None) -> HfEngine:
+        """The engine over an image source.
+
+        Args:
+            images: Opens images.
+            data: Folder of the dataset that they belong to, where the recipe's vision cache is by default; without one
+                no features are kept.
+
+        Raises:
+            UserError: The vision cache cannot be written.
+        """
+        kept = None if data is None else open_vision_cache(self.recipe, self.model, self.encoder, data)
+        return local_engine(self.recipe, self.model, self.encoder, self.processor, images, kept=kept)
 
 
 def model_folder(weights: str) -> Path | None:

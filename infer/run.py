@@ -161,7 +161,7 @@ def _run_system(request: Request, records: Sequence[Record], system: System) -> 
         facts["decoding"]["mask_decoder_hash"] = sha256_file(Path(decoding.mask_decoder))
     blocks = prediction_blocks(shown, system.recipe, system.encoder)
     job = _job(request, shown, facts, system.decode, blocks)
-    return predict(job, lambda: system.engine(images), _manifest(request, facts, len(records)))
+    return predict(job, lambda: system.engine(images, request.data), _manifest(request, facts, len(records)))
 
 
 def _run_served(request: Request, records: Sequence[Record], served: Served) -> Path:

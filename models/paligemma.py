@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, cast
 from torch import Tensor
 
 from collators.base import Collator, PromptInputs
+from collators.image_sets import KeptFeatures
+from models import paligemma_features
 from models.layout import Layout
 from models.loading import read_config, read_processor, read_weights
 from models.paligemma_canvases import share_canvases
 from models.paligemma_tokens import check_vocabulary
+from models.vision_sets import KeptInputs, train_on_sets
 from recipes.errors import RecipeError
 from recipes.inputs import Images
 from recipes.schema import Model
@@ -95,11 +98,16 @@ def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> Pre
     return read_weights(model, attention=attention_of(model, config), whole=whole, device_map=device_map)
 
 
+def keep_features(model: PreTrainedModel, kept: KeptFeatures, *, lockstep: bool) -> None:
+    """Lets a model train on batches of image sets; see `models.vision_sets.SetEncoder`."""
+    train_on_sets(model, paligemma_features, kept, lockstep=lockstep)
+
+
 def prompt_inputs(model: PreTrainedModel, collator: Collator) -> PromptInputs:
     """What builds the inputs to generate from: the vision features of a canvas are computed once."""
-    from models.paligemma_features import CanvasFeatures
-
-    return CanvasFeatures(model, cast("PaliGemmaCollator", collator))
+    if collator.kept is not None:
+        return KeptInputs(model, paligemma_features, collator.kept, collator)
+    return paligemma_features.CanvasFeatures(model, cast("PaliGemmaCollator", collator))
 
 
 def last_positions(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ARG001 - as other families

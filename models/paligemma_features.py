@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.schema import Record
+from collators.image_sets import Features, Pixels
 from collators.paligemma import PaliGemmaCollator, canvas_key
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PaliGemmaModel, PreTrainedModel
 
 # Of features that are kept, on the model's device: some 1,000 canvases of PaliGemma-3B-224 in 16 bits, 250 of 448.
 KEPT_BYTES = 2**30
@@ -69,3 +70,29 @@ class CanvasFeatures:
         else:
             self._kept.move_to_end(key)
         return found
+
+
+def encode(inner: PaliGemmaModel, pixels: Pixels) -> Features:
+    """Features of a canvas.
+
+    Args:
+        inner: The model below the head.
+        pixels: `pixel_values` float32[1, 3, S, S].
+
+    Returns:
+        `features` float[N, D], N image tokens.
+    """
+    return {"features": inner.get_image_features(pixels["pixel_values"]).pooler_output[0]}
+
+
+def outputs(shown: Sequence[Features]) -> dict[str, Any]:
+    """What transformers takes in the place of pixels, from the features of the canvas at each place of a batch."""
+    from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+    return {"image": BaseModelOutputWithPooling(pooler_output=torch.stack([each["features"] for each in shown]))}
+
+
+def blank(inner: PaliGemmaModel) -> Pixels:
+    """A grey canvas."""
+    side = inner.config.vision_config.image_size
+    return {"pixel_values": torch.zeros(1, 3, side, side, device=next(inner.parameters()).device)}

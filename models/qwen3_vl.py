@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from collators.base import Collator, PromptInputs
+from collators.image_sets import KeptFeatures
+from models import qwen3_vl_features
 from models.layout import Layout
 from models.loading import read_config, read_processor, read_weights
 from models.shared_prefix import use_shared_prefix
+from models.vision_sets import KeptInputs, train_on_sets
 from recipes.errors import RecipeError
 from recipes.inputs import Images
 from recipes.schema import Model
@@ -103,9 +106,14 @@ def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> Pre
     return read_weights(model, attention=model.attention, whole=("model.visual", "lm_head"), device_map=device_map)
 
 
-def prompt_inputs(model: PreTrainedModel, collator: Collator) -> PromptInputs:  # noqa: ARG001 - as other families
-    """What builds the inputs to generate from: the collator."""
-    return collator
+def keep_features(model: PreTrainedModel, kept: KeptFeatures, *, lockstep: bool) -> None:
+    """Lets a model train on batches of image sets; see `models.vision_sets.SetEncoder`."""
+    train_on_sets(model, qwen3_vl_features, kept, lockstep=lockstep)
+
+
+def prompt_inputs(model: PreTrainedModel, collator: Collator) -> PromptInputs:
+    """What builds the inputs to generate from: the collator, unless features are kept."""
+    return collator if collator.kept is None else KeptInputs(model, qwen3_vl_features, collator.kept, collator)
 
 
 def last_positions(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:

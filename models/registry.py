@@ -12,8 +12,8 @@ from typing import Final
 from collators.base import CollatorClass
 from recipes.errors import RecipeError
 
-# Family -> module with load_processor, load_model, adapt, freeze, share_images, spare_tower, group_of, trainable_by_group,
-# prompt_inputs and last_positions; beside it lies the module of its cost formulas (`models.costs`).
+# Family -> module with load_processor, load_model, adapt, freeze, share_images, keep_features, spare_tower, group_of,
+# trainable_by_group, prompt_inputs and last_positions; beside it lies the module of its cost formulas (`models.costs`).
 FAMILIES: Final = {"qwen3_vl": "models.qwen3_vl", "paligemma": "models.paligemma"}
 COLLATORS: Final = {
     "qwen3_vl": ("collators.qwen3_vl", "Qwen3VLCollator"),

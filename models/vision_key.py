@@ -40,7 +40,7 @@ class FeatureSpace:
         weights: Hash of vision tower and projector (`tower_hash`); types of the weights included.
         config: Hash of the vision config (`config_hash`): what weights do not say, such as the activation.
         attention: Attention implementation of the tower.
-        autocast: Type that autocast computes in; `None` without autocast.
+        precision: What the tower computes in beside the types of its weights: `weights` for nothing else, or an autocast.
         device: What computes (`device_name`).
         versions: Package -> version (`package_versions`).
         pixel_rule: How files become pixels.
@@ -50,7 +50,7 @@ class FeatureSpace:
     weights: str
     config: str
     attention: str
-    autocast: str | None
+    precision: str
     device: str
     versions: tuple[tuple[str, str], ...]
     pixel_rule: int = PIXEL_RULE

@@ -24,12 +24,11 @@ from typing import Protocol
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
 
+from collators.image_sets import Features
 from models.vision_key import tensors_hash
 from recipes.errors import UserError
 
-Features = dict[str, Tensor]
 Say = Callable[[str], None]
 
 SUFFIX = ".safetensors"
@@ -104,7 +103,9 @@ class MemoryStore:
                 self._say(_bound("memory", len(self._kept), self._limit))
             self._full = True
             return False
-        self._kept[key] = {name: tensor.detach().clone() for name, tensor in features.items()}
+        # What prediction computes could else not be trained on.
+        with torch.inference_mode(mode=False):
+            self._kept[key] = {name: tensor.detach().clone() for name, tensor in features.items()}
         self.counts.bytes += size
         return True
 

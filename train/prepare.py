@@ -17,8 +17,10 @@ from collators.encoder import Encoder, build_encoder
 from collators.sources import FolderImages
 from models.processes import process_state, quantized_device_map, uses_deepspeed
 from models.registry import family_collator, family_module
+from models.vision_cache import VisionCache, open_vision_cache
 from recipes.schema import Recipe
 from train.data import Measured, check_splits, describe, load_measured
+from train.device_memory import current_launch
 from train.launch import check_launch
 from train.plan import Plan
 from train.start import check_start
@@ -60,11 +62,13 @@ class Prepared(Feed):
 
     Attributes:
         model: Adapted model.
+        kept: Where vision features are kept; `None` encodes them in every pass.
         parameters: Group -> (trainable, all) parameter counts; ZeRO-3 leaves nothing to count later.
         trainable: Names of the trainable parameters.
     """
 
     model: PreTrainedModel
+    kept: VisionCache | None
     parameters: dict[str, tuple[int, int]]
     trainable: list[str]
 
@@ -125,15 +129,33 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
         family.share_images(model)
     if not uses_deepspeed():
         _master_weights(model)
+    kept = _keep_features(feed, model)
     prepared = Prepared(
         **{field.name: getattr(feed, field.name) for field in fields(feed)},
         model=model,
+        kept=kept,
         parameters=family.trainable_by_group(model),
         trainable=sorted(name for name, parameter in model.named_parameters() if parameter.requires_grad),
     )
     for line in plan(prepared, process_state().num_processes):
         say(line)
     return prepared
+
+
+def _keep_features(feed: Feed, model: PreTrainedModel) -> VisionCache | None:
+    """Has the collator look vision features up, and the model put those in their place that it must compute."""
+    recipe, sharding = feed.recipe, current_launch().sharding
+    precision = recipe.train.precision
+    if precision == "fp32":
+        computed = "weights"
+    else:
+        computed = f"{sharding if sharding in ('zero2', 'zero3', 'fsdp') else 'autocast'} {precision}"
+    sets = len(feed.train.lengths) + (0 if feed.validation is None else len(feed.validation.lengths))
+    kept = open_vision_cache(recipe, model, feed.encoder, Path(recipe.data.dataset), precision=computed, sets=sets)
+    if kept is not None:
+        feed.collator.kept = kept
+        family_module(recipe.model.family).keep_features(model, kept, lockstep=sharding in ("zero3", "fsdp"))
+    return kept
 
 
 def plan(prepared: Prepared, processes: int) -> list[str]:

@@ -24,6 +24,7 @@ from eval.selection import select
 from infer.engines.local import local_engine, prediction_blocks
 from infer.predict import Job, predict
 from models.processes import process_state
+from models.vision_cache import VisionCache
 from recipes.errors import RecipeError
 from train.cuts import cut_step
 from train.device_memory import current_launch
@@ -161,6 +162,7 @@ class GenerativeValidation:
                     prepared.encoder,
                     prepared.processor,
                     FolderImages(image_root(self.data)),
+                    kept=self._kept(),
                     whole=sharding not in ("zero3", "fsdp"),
                     lockstep=sharding == "zero3",
                 ),
@@ -168,6 +170,13 @@ class GenerativeValidation:
             )
         finally:
             model.config.use_cache, model.generation_config = cache, configured
+
+    def _kept(self) -> VisionCache | None:
+        """The run's vision cache; generation computes features without the training's autocast."""
+        kept = self.prepared.kept
+        if kept is None or kept.space.precision == "weights":
+            return kept
+        return kept.computing(f"{kept.space.precision}, generating")
 
     def _manifest(self, step: int, seconds: float) -> Manifest:
         recipe = self.prepared.recipe

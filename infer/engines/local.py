@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.schema import Record
 from collators.encoder import Encoder
+from collators.image_sets import KeptFeatures
 from collators.packing import image_set
 from collators.sources import ImageSource
 from infer.blocks import consecutive, together
@@ -49,6 +50,7 @@ def local_engine(
     processor: ProcessorMixin,
     images: ImageSource,
     *,
+    kept: KeptFeatures | None = None,
     whole: bool = True,
     lockstep: bool = False,
 ) -> HfEngine:
@@ -60,6 +62,7 @@ def local_engine(
         encoder: Prompt, image plan and codec.
         processor: The model's processor.
         images: Opens images.
+        kept: Where vision features are kept; not in lockstep, in which processes may not have different ones.
         whole: This process holds all weights. Processes that hold them together must make the same passes, which with
             shared prefixes depend on the answers.
         lockstep: See `HfEngine`.
@@ -67,6 +70,7 @@ def local_engine(
     decoding = recipe.decoding
     shared = shares_prefixes(recipe) and whole
     collator = family_collator(recipe.model.family)(encoder, processor, images, targets=False, share_images=shared)
+    collator.kept = None if lockstep else kept
     if shared:
         return SharedPrefixEngine(model, collator, max_new_tokens=decoding.max_new_tokens, rows=decoding.batch_size)
     return HfEngine(

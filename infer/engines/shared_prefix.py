@@ -165,7 +165,9 @@ class SharedPrefixEngine(HfEngine):
             found.append(_Answering(group, questions, list(questions)))
             start = end
         inputs["logits_to_keep"] = torch.tensor([last])
-        moved = {name: value.to(self.model.device) for name, value in inputs.items()}
+        moved = {
+            name: value.to(self.model.device) if isinstance(value, Tensor) else value for name, value in inputs.items()
+        }
         logits = self.model(**moved, reader=Prefill(groups, layouts), use_cache=False).logits
         self._take(found, logits[0])
         return found

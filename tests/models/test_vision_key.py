@@ -19,7 +19,7 @@ SPACE = FeatureSpace(
     weights="b" * 64,
     config="c" * 64,
     attention="sdpa",
-    autocast=None,
+    precision="weights",
     device="cpu AVX2",
     versions=(("torch", "2.14.1"), ("transformers", "5.24.0")),
 )
@@ -28,7 +28,7 @@ OTHER = {
     "weights": "d" * 64,
     "config": "d" * 64,
     "attention": "eager",
-    "autocast": "bf16",
+    "precision": "autocast bf16",
     "device": "NVIDIA H200",
     "versions": (("torch", "2.14.1"), ("transformers", "5.25.0")),
     "pixel_rule": 2,
