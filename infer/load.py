@@ -13,7 +13,7 @@ from collators.codecs.seg_tokens import SegTokens
 from collators.encoder import Encoder, build_encoder
 from collators.sources import ImageSource
 from infer.engines.hf import HfEngine
-from infer.engines.local import local_engine
+from infer.engines.local import local_engine, shares_prefixes
 from infer.masks import decode_with_masks
 from models.adapters import ADAPTER, load_adapter, take_off
 from models.processes import process_state, quantized_device_map
@@ -196,6 +196,8 @@ class Loader:
             self._base = self._adapted = None
             model = _load(described.source)
         model = _placed(model, described.recipe.model)
+        if shares_prefixes(described.recipe):
+            family_module(described.recipe.model.family).share_images(model)
         own_hash = weights_hash(described.folder) if described.folder else hub_commit(model)
         encoder, processor = described.encoder, described.processor
         return System(

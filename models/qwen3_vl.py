@@ -12,6 +12,7 @@ from collators.image_sets import KeptFeatures
 from models import qwen3_vl_features
 from models.layout import Layout
 from models.loading import read_config, read_processor, read_weights
+from models.patches import patches_as_product
 from models.shared_prefix import use_shared_prefix
 from models.vision_sets import KeptInputs, train_on_sets
 from recipes.errors import RecipeError
@@ -41,7 +42,6 @@ adapt = LAYOUT.adapt
 freeze = LAYOUT.freeze
 group_of = LAYOUT.group_of
 lora_targets = LAYOUT.lora_targets
-share_images = use_shared_prefix
 spare_tower = LAYOUT.spare_tower
 trainable_by_group = LAYOUT.trainable_by_group
 
@@ -109,6 +109,12 @@ def load_model(model: Model, *, device_map: dict[str, int] | None = None) -> Pre
 def keep_features(model: PreTrainedModel, kept: KeptFeatures, *, lockstep: bool) -> None:
     """Lets a model train on batches of image sets; see `models.vision_sets.SetEncoder`."""
     train_on_sets(model, qwen3_vl_features, kept, lockstep=lockstep)
+
+
+def share_images(model: PreTrainedModel) -> None:
+    """Lets a model compute packed rows, and its patches as a product; see `models.shared_prefix` and `models.patches`."""
+    use_shared_prefix(model)
+    patches_as_product(model)
 
 
 def prompt_inputs(model: PreTrainedModel, collator: Collator) -> PromptInputs:

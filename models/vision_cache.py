@@ -17,7 +17,7 @@ from collators.encoder import Encoder
 from collators.image_sets import Features
 from models.processes import process_state
 from models.registry import family_module
-from models.vision_key import FeatureSpace, config_hash, device_name, package_versions, tower_hash
+from models.vision_key import FeatureSpace, config_hash, device_name, package_versions, patch_layer, tower_hash
 from models.vision_store import DiskStore, FeatureStore, MemoryStore
 from recipes.schema import Recipe
 
@@ -132,6 +132,7 @@ def open_vision_cache(
         weights=tower_hash(model, groups["vision"] + groups["projector"]),
         config=config_hash(model),
         attention=str(model.config.vision_config._attn_implementation),
+        patches=patch_layer(model),
         precision=precision,
         device=device_name(process_state().device),
         versions=package_versions(),

@@ -40,6 +40,7 @@ class FeatureSpace:
         weights: Hash of vision tower and projector (`tower_hash`); types of the weights included.
         config: Hash of the vision config (`config_hash`): what weights do not say, such as the activation.
         attention: Attention implementation of the tower.
+        patches: Class of the layer that embeds patches (`models.patches`).
         precision: What the tower computes in beside the types of its weights: `weights` for nothing else, or an autocast.
         device: What computes (`device_name`).
         versions: Package -> version (`package_versions`).
@@ -50,6 +51,7 @@ class FeatureSpace:
     weights: str
     config: str
     attention: str
+    patches: str
     precision: str
     device: str
     versions: tuple[tuple[str, str], ...]
@@ -67,6 +69,11 @@ class FeatureSpace:
             SHA-256, 64 hexadecimal digits.
         """
         return _json_hash({"space": asdict(self), "contents": list(contents), "geometry": dict(geometry)})
+
+
+def patch_layer(model: nn.Module) -> str:
+    """Class of the convolution, or product, that embeds a model's patches."""
+    return next(type(module).__name__ for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Conv3d)))
 
 
 def tower_hash(model: nn.Module, prefixes: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import tempfile
@@ -70,6 +71,7 @@ def train_ours(job: Job, *, share: bool) -> dict[str, Any]:
     """
     recipe = job_recipe(job, share=share)
     import_rest()
+    gc.freeze()  # as `python -m train` does
     model, processor = load(recipe)
     family = family_module(recipe.model.family)
     model = family.adapt(model, recipe.adapter, seed=recipe.train.seed)
@@ -100,6 +102,7 @@ def answer_ours(job: Job) -> dict[str, Any]:
     """
     recipe = job_recipe(job, share=True)
     model, processor = load(recipe)
+    family_module(recipe.model.family).share_images(model)
     watch = Stopwatch()
     records = read_records(job)
     encoder = build_encoder(recipe, processor)
