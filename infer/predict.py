@@ -26,7 +26,7 @@ from benchmarks.predictions import MANIFEST, PREDICTIONS, Manifest, Prediction, 
 from benchmarks.schema import Record
 from benchmarks.threads import as_finished
 from collators.codecs.base import Decode, Invalid
-from infer.engines.base import Engine, Generated
+from infer.engines.base import Engine, Generated, LooksAhead
 from models.processes import process_state
 from recipes.compare import changes
 
@@ -115,6 +115,8 @@ def _block(job: Job, number: int) -> Sequence[Record]:
 def _work(job: Job, engine: Engine, blocks: list[int], done: set[str], *, rank: int, quiet: bool) -> None:
     """Generates the blocks and appends their missing rows."""
     path = job.out / PARTS / f"part-{rank:05d}.jsonl"
+    if isinstance(engine, LooksAhead):
+        engine.expect([_block(job, number) for number in blocks])
     with _writable(path):
         _cut_torn_line(path)
         with path.open("ab") as part, tqdm(total=len(blocks), desc="predicting", unit="block", disable=quiet) as bar:

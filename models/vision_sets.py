@@ -123,9 +123,13 @@ class KeptInputs:
         Raises:
             DataError: An image cannot be read or a sample is over a limit.
         """
-        batch = self._collator(records)
-        outputs = self._encoder(batch.pop(SETS))
-        return {**batch, OUTPUTS: outputs}
+        return self.encode(self._collator(records))
+
+    @torch.inference_mode()
+    def encode(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """The collator's batch with features in the place of image sets."""
+        others = {name: value for name, value in batch.items() if name != SETS}
+        return {**others, OUTPUTS: self._encoder(batch[SETS])}
 
 
 def train_on_sets(model: PreTrainedModel, tower: Tower, kept: KeptFeatures, *, lockstep: bool) -> None:

@@ -112,7 +112,7 @@ class Batch(Section):
         share_images: Questions about the same images come into one step and are computed together, their images once:
             gradients stay those of the same samples computed apart. Only the order of samples changes: image sets come in random
             order, each with its questions behind one another. A pass is filled up to `size` samples or `max_tokens`.
-        workers: Worker processes that read and prepare images, per device.
+        workers: Worker processes that read and prepare images, per device, in training and prediction.
     """
 
     size: Positive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from benchmarks.schema import Record
 
@@ -39,4 +39,13 @@ class Engine(Protocol):
 
     def generate(self, records: Sequence[Record]) -> list[Generated]:
         """One result per record, in order; a sample that fails gives `error` and harms no other."""
+        ...
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """An engine that prepares what it will be asked for."""
+
+    def expect(self, blocks: Sequence[Sequence[Record]]) -> None:
+        """Says which blocks `Engine.generate` will be given from now on, in this order."""
         ...

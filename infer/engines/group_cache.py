@@ -62,20 +62,21 @@ class Prefill:
     """Computes the prompts of groups in one packed row and keeps their keys and values.
 
     Args:
-        groups: In the order of the row; what else the row holds behind them is not kept.
-        layouts: Tokens of each group's prefix and questions, of the whole row.
+        groups: In the order of the row; `None` for one that is not kept.
+        layouts: Tokens of each group's prefix and questions.
     """
 
-    def __init__(self, groups: Sequence[Group], layouts: Sequence[Sequence[int]]) -> None:
+    def __init__(self, groups: Sequence[Group | None], layouts: Sequence[Sequence[int]]) -> None:
         self.groups = groups
         self.layouts = layouts
 
     def attend(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **keywords: Any) -> Tensor:
         """Attention of one layer: float[1, L, H, d]."""
         start = 0
-        for group in self.groups:
-            end = start + group.prompt
-            group.write(_layer(module), 0, key[:, :, start:end], value[:, :, start:end])
+        for group, layout in zip(self.groups, self.layouts, strict=True):
+            end = start + sum(layout)
+            if group is not None:
+                group.write(_layer(module), 0, key[:, :, start:end], value[:, :, start:end])
             start = end
         return shared_prefix_attention(module, query, key, value, None, groups=self.layouts, **keywords)[0]
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
-from benchmarks.errors import DataError
 from benchmarks.schema import Record
 from collators.base import Collator, PromptInputs
 from collators.codecs.base import ClosedForm
 from collators.codecs.loc_tokens import LocTokens
+from infer.engines.ahead import ready
 from infer.engines.base import Generated
 from infer.engines.label_scores import label_scores
 from infer.engines.label_tokens import LabelTokens, label_tokens
@@ -104,22 +104,11 @@ class HfEngine:
 
     def _prepare(self, records: Sequence[Record]) -> tuple[list[int], dict[int, Generated], dict[str, Any]]:
         """Numbers of the records whose inputs can be built, an error row for each other, and the inputs."""
-        try:
+        if self.lockstep:
             return list(range(len(records))), {}, self.inputs(records)
-        except DataError:
-            if self.lockstep:
-                raise
-            # At least one record is bad: find which, one by one.
-        usable: list[int] = []
-        failed: dict[int, Generated] = {}
-        for number, record in enumerate(records):
-            try:
-                self.inputs([record])
-            except DataError as error:
-                failed[number] = Generated(error=str(error))
-            else:
-                usable.append(number)
-        return usable, failed, self.inputs([records[number] for number in usable]) if usable else {}
+        readied = ready(self.inputs, records)
+        failed = {number: Generated(error=error) for number, error in readied.failed.items()}
+        return readied.usable, failed, readied.inputs
 
     @torch.inference_mode()
     def _batch(self, records: Sequence[Record], inputs: dict[str, Any]) -> list[Generated]:

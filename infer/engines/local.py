@@ -72,7 +72,13 @@ def local_engine(
     collator = family_collator(recipe.model.family)(encoder, processor, images, targets=False, share_images=shared)
     collator.kept = None if lockstep else kept
     if shared:
-        return SharedPrefixEngine(model, collator, max_new_tokens=decoding.max_new_tokens, rows=decoding.batch_size)
+        return SharedPrefixEngine(
+            model,
+            collator,
+            max_new_tokens=decoding.max_new_tokens,
+            rows=decoding.batch_size,
+            workers=recipe.batch.workers,
+        )
     return HfEngine(
         model,
         collator,

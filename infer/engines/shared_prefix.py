@@ -8,7 +8,6 @@ here is greedy in `generate` too; sums in another order can decide a tie otherwi
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,15 +16,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from benchmarks.errors import DataError
 from benchmarks.schema import Record
 from collators.base import Collator
 from collators.packing import image_set
+from infer.engines.ahead import Readied, prepared_ahead, ready
 from infer.engines.base import Generated
 from infer.engines.group_cache import Decode, Group, Prefill, Score
 from infer.engines.hf import HfEngine
 from infer.engines.label_tokens import LabelTokens
+from infer.engines.packed_inputs import joined
 from models.shared_prefix import use_shared_prefix
+from models.vision_sets import KeptInputs
 
 # Prompts of several image sets are computed in one pass up to so many tokens: enough to fill a GPU.
 PREFILL_TOKENS = 4096
@@ -63,6 +64,47 @@ class _Answering:
     live: list[_Question]
 
 
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Questions about one image set.
+
+    Attributes:
+        numbers: Of the records in the block.
+        inputs: The collator's batch of them.
+    """
+
+    numbers: list[int]
+    inputs: dict[str, Any]
+
+    @property
+    def tokens(self) -> int:
+        """Of the prompts, the prefix counted once."""
+        count: int = self.inputs["input_ids"].shape[1]
+        return count
+
+
+class _Waiting:
+    """Units that are not computed yet, one of them looked at."""
+
+    def __init__(self, units: Iterator[_Unit]) -> None:
+        self._units = units
+        self._next = next(units, None)
+
+    def __bool__(self) -> bool:
+        return self._next is not None
+
+    @property
+    def next(self) -> _Unit:
+        """The next unit, which stays."""
+        assert self._next is not None
+        return self._next
+
+    def take(self) -> _Unit:
+        """The next unit, which is gone then."""
+        unit, self._next = self.next, next(self._units, None)
+        return unit
+
+
 class SharedPrefixEngine(HfEngine):
     """Generates with a loaded Qwen3-VL.
 
@@ -71,12 +113,24 @@ class SharedPrefixEngine(HfEngine):
         collator: Collator without targets that packs.
         max_new_tokens: Limit on an answer.
         rows: Questions that are answered at a time.
+        workers: Processes that read and prepare the images of blocks announced by `expect`; 0 prepares them here.
     """
 
-    def __init__(self, model: PreTrainedModel, collator: Collator, *, max_new_tokens: int, rows: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, collator: Collator, *, max_new_tokens: int, rows: int, workers: int = 0
+    ) -> None:
         super().__init__(model, collator, max_new_tokens=max_new_tokens)
         self.rows = rows
+        self.workers = workers
+        self._ahead: Iterator[Readied] | None = None
         use_shared_prefix(model)
+
+    def expect(self, blocks: Sequence[Sequence[Record]]) -> None:
+        """See `LooksAhead.expect`."""
+        if self.workers:
+            units = [[block[number] for number in unit] for block in blocks for unit in self._units(block)]
+            pin = self.model.device.type == "cuda"
+            self._ahead = prepared_ahead(self.collator, units, workers=self.workers, pin=pin)
 
     @torch.inference_mode()
     def generate(self, records: Sequence[Record]) -> list[Generated]:
@@ -84,13 +138,14 @@ class SharedPrefixEngine(HfEngine):
 
         Raises:
             UserError: The device has not enough memory for the block.
+            ValueError: Other blocks were announced.
         """
         results: dict[int, Generated] = {}
-        waiting = deque(self._units(records))
+        waiting = _Waiting(self._readied(records, results))
         answering: list[_Answering] = []
         with self._memory(records):
             while waiting or answering:
-                answering += self._admit(records, waiting, answering, results)
+                answering += self._admit(waiting, answering)
                 for each in [each for each in answering if not each.live]:
                     answering.remove(each)
                     results |= self._finish(records, each)
@@ -107,38 +162,31 @@ class SharedPrefixEngine(HfEngine):
             for start in range(0, len(members), self.rows):
                 yield members[start : start + self.rows]
 
-    def _admit(
-        self,
-        records: Sequence[Record],
-        waiting: deque[list[int]],
-        answering: Sequence[_Answering],
-        results: dict[int, Generated],
-    ) -> list[_Answering]:
+    def _readied(self, records: Sequence[Record], results: dict[int, Generated]) -> Iterator[_Unit]:
+        """The inputs of each image set, prepared ahead or now; records without any get an error row."""
+        for members in self._units(records):
+            chosen = [records[number] for number in members]
+            readied = ready(self.collator, chosen) if self._ahead is None else next(self._ahead)
+            if readied.ids != tuple(record.id for record in chosen):
+                raise ValueError(f"{chosen[0].id} was not announced: the next would be {readied.ids[0]}")
+            results |= {members[place]: Generated(error=error) for place, error in readied.failed.items()}
+            if readied.usable:
+                yield _Unit([members[place] for place in readied.usable], readied.inputs)
+
+    def _admit(self, waiting: _Waiting, answering: Sequence[_Answering]) -> list[_Answering]:
         """Computes the prompts of the next image sets, if there is room for their questions."""
         room = self.rows - sum(len(each.live) for each in answering)
-        members: list[int] = []
-        tokens = 0
-        while waiting and len(waiting[0]) <= room:
-            length = self._tokens(records, waiting[0])
-            if members and tokens + length > PREFILL_TOKENS:
+        units: list[_Unit] = []
+        while waiting and len(waiting.next.numbers) <= room - sum(len(unit.numbers) for unit in units):
+            if units and sum(unit.tokens for unit in [*units, waiting.next]) > PREFILL_TOKENS:
                 break
-            unit = waiting.popleft()
-            members += unit
-            room -= len(unit)
-            tokens += length
-        if not members:
+            units.append(waiting.take())
+        if not units:
             return []
-        usable, failed, inputs = self._prepare([records[number] for number in members])
-        results |= {members[place]: generated for place, generated in failed.items()}
-        return self._prefill(inputs, [members[place] for place in usable]) if usable else []
-
-    def _tokens(self, records: Sequence[Record], unit: Sequence[int]) -> int:
-        """Tokens of the prompts of an image set; 0 for records that cannot be measured, which `_prepare` sorts out."""
-        try:
-            lengths = self.collator.measure([records[number] for number in unit])
-        except DataError:
-            return 0
-        return sum(length.total for length in lengths) - (len(unit) - 1) * lengths[0].prefix
+        # Features of kept image sets come from the process that computes.
+        encode = self.inputs.encode if isinstance(self.inputs, KeptInputs) else dict
+        inputs = joined([encode(unit.inputs) for unit in units])
+        return self._prefill(inputs, [number for unit in units for number in unit.numbers])
 
     def _prefill(self, inputs: dict[str, Any], numbers: Sequence[int]) -> list[_Answering]:
         """One packed pass over prompts, which also gives each answer's first token.
@@ -149,13 +197,19 @@ class SharedPrefixEngine(HfEngine):
         """
         layouts, order = inputs.pop("groups"), iter(inputs.pop("order"))
         ids, positions = inputs["input_ids"][0].tolist(), inputs["position_ids"][0, 0].tolist()
-        groups = [Group(layout, self.max_new_tokens, self.model.device) for layout in layouts if len(layout) > 1]
+        groups = [
+            # The black image of a row without images asks nothing.
+            Group(layout, self.max_new_tokens, self.model.device) if len(layout) > 1 else None
+            for layout in layouts
+        ]
         found: list[_Answering] = []
         last: list[int] = []
         start = 0
-        for group in groups:
-            prefix, *lengths = group.layout
+        for group, (prefix, *lengths) in zip(groups, layouts, strict=True):
             end = start + prefix
+            if group is None:
+                start = end
+                continue
             questions = []
             for row, length in enumerate(lengths):
                 end += length

@@ -40,9 +40,9 @@ def records():
     return grouped_records(SIZES)
 
 
-def shared(recipe, model, records, *, rows=8, images=None, new=NEW_TOKENS):
+def shared(recipe, model, records, *, rows=8, images=None, new=NEW_TOKENS, workers=0):
     collator = make_collator(recipe, images or pictures(records), targets=False, share_images=True)
-    return SharedPrefixEngine(model, collator, max_new_tokens=new, rows=rows)
+    return SharedPrefixEngine(model, collator, max_new_tokens=new, rows=rows, workers=workers)
 
 
 def alone(recipe, model, records, *, new=NEW_TOKENS):
@@ -81,9 +81,10 @@ def test_the_prefix_is_computed_once_and_the_images_too(recipe, model, records):
         handle.remove()
     lengths = engine.collator.measure(records)
     sets = {record.images: length for record, length in zip(records, lengths, strict=True)}
-    assert sum(patches) == sum(length.images for length in sets.values()) * 4
+    black = 4  # of the question without images
+    assert sum(patches) == sum(length.images for length in sets.values()) * 4 + black
     most = sum(length.total - length.prefix for length in lengths) + sum(length.prefix for length in sets.values())
-    assert tokens[0] <= most
+    assert tokens[0] <= most + 1
     assert all(count <= len(records) for count in tokens[1:])  # no padding: one token for each question
     assert tokens[1:] == sorted(tokens[1:], reverse=True)
 
@@ -108,6 +109,32 @@ def test_a_record_that_cannot_be_read_harms_no_other(recipe, model, records, exp
             assert "cut off" in answer.error
         else:
             assert answer == wanted
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_inputs_prepared_ahead_give_the_same_answers(workers, recipe, model, records, expected):
+    """Also of records that cannot be read, whose errors come from the worker."""
+    source = pictures(records)
+    bad = next(record for record in records if record.group == "train3")
+
+    def broken(image, where):
+        if image.path == bad.images[1].path:
+            raise DataError("cut off", where=where)
+        return source(image, where)
+
+    blocks = [records[start : start + 6] for start in range(0, len(records), 6)]
+    engine = shared(recipe, model, records, images=broken, rows=4, workers=workers)
+    engine.expect(blocks)
+    answers = [answer for block in blocks for answer in engine.generate(block)]
+    for record, answer, wanted in zip(records, answers, expected, strict=True):
+        assert ("cut off" in answer.error) if record.group == bad.group else (answer == wanted)
+
+
+def test_blocks_that_were_not_announced_are_refused(recipe, model, records):
+    engine = shared(recipe, model, records, workers=1)
+    engine.expect([records[:3], records[3:]])
+    with pytest.raises(ValueError, match="was not announced"):
+        engine.generate(records[3:])
 
 
 def test_numbers_that_are_not_finite_are_no_answer(recipe, records):
