@@ -140,6 +140,12 @@ def open_vision_cache(
     return VisionCache(space, store, sets=sets)
 
 
+def feature_bytes(model: PreTrainedModel, tokens: int) -> int:
+    """Bytes of the features of so many image tokens."""
+    levels = len(getattr(model.config.vision_config, "deepstack_visual_indexes", None) or ())
+    return tokens * (1 + levels) * int(model.config.get_text_config().hidden_size) * int(model.dtype.itemsize)
+
+
 def _say(line: str) -> None:
     """For every process: which one meets a damaged file is chance."""
     sys.stderr.write(f"{line}\n")

@@ -133,7 +133,7 @@ class DiskStore:
     def __init__(self, folder: Path, limit_bytes: int, say: Say) -> None:
         self.counts = Counts()
         self.folder = folder
-        self._limit = limit_bytes
+        self.limit = limit_bytes
         self._say = say
         self._owner = os.getpid()
         # Keys whose file was found whole, with what tells that it is still the same file.
@@ -208,9 +208,9 @@ class DiskStore:
 
     def _has_room(self, path: Path, size: int) -> bool:
         old = path.stat().st_size if path.exists() else 0
-        fits = self.counts.bytes - old + size <= self._limit
+        fits = self.counts.bytes - old + size <= self.limit
         if not fits:
-            self._close(_bound(str(self.folder), self._files, self._limit))
+            self._close(_bound(str(self.folder), self._files, self.limit))
         return fits
 
     def _replace(self, path: Path, data: bytes) -> None:

@@ -44,10 +44,11 @@ def test_recipes_and_files_exist():
 
 
 def test_messages_that_the_readme_quotes_are_those_of_the_code():
-    """Each quoted message of "When something goes wrong", numbers aside, is in the source of `train`."""
+    """Each quoted message of "When something goes wrong", numbers aside, is in the source of `train` or `models`."""
     table = README.split("**When something goes wrong**")[1].split("\n- **")[0]
     column = "\n".join(row.split("|")[2] for row in table.splitlines() if row.startswith("|"))
-    source = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "train").glob("*.py"))
+    files = [path for package in ("train", "models") for path in (ROOT / package).glob("*.py")]
+    source = " ".join(path.read_text(encoding="utf-8") for path in files)
     quotes = re.findall(r"`([^`]+)`", column)
     assert len(quotes) > 6
     for quote in quotes:

@@ -11,6 +11,8 @@ from safetensors import SafetensorError
 
 from benchmarks.dataset import write_atomic
 from models.processes import uses_deepspeed
+from models.vision_cache import feature_bytes
+from models.vision_store import DiskStore
 from train.checkpoints import CHECKPOINTS
 from train.prepare import Prepared
 from train.trainer import TrainingError
@@ -30,10 +32,23 @@ def checkpoint_bytes(prepared: Prepared) -> int:
     return 4 * saved + (12 if uses_deepspeed() else 8) * trained + _BESIDE_WEIGHTS
 
 
+def cache_bytes(prepared: Prepared, out: Path) -> int:
+    """Bytes by which the vision features of the run will grow on the disk of its folder, at most."""
+    store = None if prepared.kept is None else prepared.kept.store
+    if not isinstance(store, DiskStore) or store.folder.stat().st_dev != out.stat().st_dev:
+        return 0
+    tokens = 0
+    for split in filter(None, (prepared.train, prepared.validation)):
+        sets = {sample.images: length.images for sample, length in zip(split.samples, split.lengths, strict=True)}
+        tokens += sum(sets.values())
+    return max(0, min(store.limit, feature_bytes(prepared.model, tokens)) - store.counts.bytes)
+
+
 def check_room(prepared: Prepared, out: Path) -> None:
     """Makes sure, before the first step, that the run folder can be written and has room for all that will be in it.
 
-    That is the checkpoints that stay, the one being written before an old one goes, and the best one or the model.
+    That is the checkpoints that stay, the one being written before an old one goes, the best one or the model, and vision
+    features that are kept on the same disk.
 
     Raises:
         TrainingError: Too little is free.
@@ -46,14 +61,16 @@ def check_room(prepared: Prepared, out: Path) -> None:
     present = sum(path.stat().st_size for path in checkpoints.glob("checkpoint-*/**/*") if path.is_file())
     count = prepared.recipe.train.keep_checkpoints + 2
     size = checkpoint_bytes(prepared)
-    needed, free = count * size - present, shutil.disk_usage(out).free
+    kept = cache_bytes(prepared, out)
+    needed, free = count * size - present + kept, shutil.disk_usage(out).free
     if needed > free:
         torn = "".join(f", remove {path}" for path in sorted(checkpoints.glob("torn-checkpoint-*")))
         raise TrainingError(
-            f"the run needs up to {_amount(needed)} more on the disk ({count} checkpoints of {_amount(size)}), "
+            f"the run needs up to {_amount(needed)} more on the disk ({count} checkpoints of {_amount(size)}"
+            f"{f', and {_amount(kept)} of vision features' if kept else ''}), "
             f"{_amount(free)} are free",
             where=str(out),
-            fix=f"free space{torn}, lower train.keep_checkpoints, or give another --out",
+            fix=f"free space{torn}, lower train.keep_checkpoints{' or vision_cache_gib' if kept else ''}, or give another --out",
         )
 
 

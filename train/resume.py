@@ -65,6 +65,7 @@ def _check_outside(out: Path, recipe: Recipe) -> None:
         "model.checkpoint": recipe.model.checkpoint,
         "adapter.init": recipe.adapter.init,
         "prompt.file": recipe.prompt.file,
+        "vision_cache_dir": recipe.vision_cache_dir,
     }
     for field, source in sources.items():
         if source is not None and Path(source).resolve().is_relative_to(out.resolve()):

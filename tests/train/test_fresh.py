@@ -104,13 +104,21 @@ def test_a_mistake_in_the_recipe_moves_nothing(finished, make_recipe, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_what_the_new_run_reads_is_not_moved_away(finished, make_recipe):
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("adapter.init", ["adapter.init={run}"]),
+        ("vision_cache_dir", ["vision_cache=disk", "vision_cache_dir={run}/kept"]),
+    ],
+)
+def test_what_the_new_run_reads_is_not_moved_away(field, words, finished, make_recipe, tmp_path):
     _, straight = finished
-    recipe = make_recipe(*SMALL, f"adapter.init={straight}")
+    out = shutil.copytree(straight, tmp_path / "run")
+    recipe = make_recipe(*SMALL, *(word.format(run=out) for word in words))
     with pytest.raises(RecipeError, match="which the new run reads") as error:
-        run(recipe, straight, silent, fresh=True)
-    assert error.value.where == "adapter.init"
-    assert (straight / "manifest.json").is_file()
+        run(recipe, out, silent, fresh=True)
+    assert error.value.where == field
+    assert (out / "manifest.json").is_file()
 
 
 def test_a_folder_without_a_run_stays_where_it_is(finished, tmp_path):

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from collections import namedtuple
 
 import pytest
 from PIL import Image as PILImage
+from safetensors.torch import load_file
 
 import benchmarks.images
+import train.disk
+import train.run
 from benchmarks.dataset import read_records
 from benchmarks.predictions import PREDICTIONS
 from recipes.errors import UserError
 from tests.groups import grouped_records, write_groups
 from tests.sharding import DDP, assert_same_run, history, trained, weights
 from tests.train.runs import AtStep, Stopped, silent, stop
+from train.disk import cache_bytes, checkpoint_bytes
+from train.prepare import prepare
 from train.run import run
+from train.trainer import TrainingError
 
 # Questions about each image set; a set of 0 is one question without images, which PaliGemma does not know.
 SIZES = {"qwen3_vl": (3, 1, 2, 0, 2, 1), "paligemma": (3, 1, 2, 2)}
+Usage = namedtuple("Usage", "total used free")
 NOTHING_KEPT = ("vision_cache=memory", "vision_cache_gib=1.0e-9")
 FAMILIES = tuple(SIZES)
 
@@ -167,8 +175,6 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(kind, data_of, recipe
     words = (f"vision_cache={kind}", "train.save_steps=1", "adapter.dropout=0.1")
     run(recipe_of("qwen3_vl", data, *words), tmp_path / "straight", silent)
     shutil.rmtree(data / "vision_cache", ignore_errors=True)
-    import train.run
-
     real = train.run.callbacks
     for step in (2, 5):
         with monkeypatch.context() as patch:
@@ -218,6 +224,26 @@ def test_the_bound_spares_what_fits_and_changes_nothing_else(data_of, recipe_of,
     assert same(tmp_path / "some", tmp_path / "all")
     assert calls.count("encode") > every
     assert capsys.readouterr().err.count("vision_cache_gib") == 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_room_for_features_is_asked_for_before_the_first_step(family, data_of, recipe_of, monkeypatch, tmp_path):
+    data = data_of(family)
+    recipe = recipe_of(family, data, "vision_cache=disk")
+    prepared = prepare(recipe, silent)
+    expected = cache_bytes(prepared, tmp_path)
+    needed = 4 * checkpoint_bytes(prepared) + expected
+    with monkeypatch.context() as patch:
+        patch.setattr(train.disk.shutil, "disk_usage", lambda path: Usage(2 * needed, needed + 1, needed - 1))
+        with pytest.raises(TrainingError, match="and 0 MiB of vision features") as error:
+            run(recipe, tmp_path / "run", silent)
+        assert "vision_cache_gib" in error.value.fix
+        patch.setattr(train.disk.shutil, "disk_usage", lambda path: Usage(2 * needed, needed, needed))
+        run(recipe, tmp_path / "run", silent)
+    kept = list((data / "vision_cache").rglob("*.safetensors"))
+    assert expected == sum(values.nbytes for file in kept for values in load_file(file).values())
+    assert cache_bytes(prepare(recipe, silent), tmp_path) == 0
+    assert cache_bytes(prepare(recipe_of(family, data, "vision_cache=memory"), silent), tmp_path) == 0
 
 
 @pytest.mark.parametrize("kind", [pytest.param("memory", marks=pytest.mark.slow), "disk"])
