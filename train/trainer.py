@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from transformers import PreTrainedModel, Trainer, TrainerControl
 
@@ -69,9 +70,12 @@ class GroundedTrainer(Trainer):  # type: ignore[misc]
         """Nothing to count: the plan knows what a step holds."""
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Under DeepSpeed inputs take the model's type; 16 bits would round the weights of the tokens."""
-        prepared: dict[str, Any] = super()._prepare_inputs(inputs)
-        return {**prepared, "weights": inputs["weights"].to(self.args.device)}
+        """Copies the batch without waiting for it.
+
+        Under DeepSpeed inputs take the model's type then; 16 bits would round the weights of the tokens.
+        """
+        moved: dict[str, Any] = send_to_device(inputs, self.args.device, non_blocking=True)
+        return {**super()._prepare_inputs(moved), "weights": moved["weights"]}
 
     def compute_loss(
         self,
