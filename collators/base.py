@@ -73,6 +73,10 @@ class Collator(Protocol):
     packs: bool
     kept: KeptFeatures | None
 
+    def keep_pixels(self, kept: KeptFeatures) -> None:
+        """Takes prepared pixels from where they are kept, and keeps others there."""
+        ...
+
     def __call__(self, records: Sequence[Record]) -> dict[str, Any]:
         """Builds one batch.
 

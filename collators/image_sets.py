@@ -141,6 +141,30 @@ def collect(kept: KeptFeatures, places: Sequence[T], family: Shows[T]) -> ImageS
     )
 
 
+def prepared(kept: KeptFeatures, places: Sequence[T], family: Shows[T]) -> list[Pixels]:
+    """What the vision tower takes of the set at each place, from where prepared pixels are kept, or made now and kept there.
+
+    Args:
+        kept: Where prepared pixels are kept.
+        places: What is shown, in the order of the batch.
+        family: How.
+
+    Raises:
+        DataError: An image cannot be read.
+    """
+    sets: dict[Hashable, Pixels] = {}
+    for shown in places:
+        identity = family.identity(shown)
+        if identity not in sets:
+            key = kept.key(*family.describe(shown))
+            found = kept.find(key)
+            if found is None:
+                found = family.prepare(shown)
+                kept.put(key, found)
+            sets[identity] = found
+    return [sets[family.identity(shown)] for shown in places]
+
+
 def _joined(parts: Sequence[dict[str, Tensor]], *, dim: int) -> dict[str, Tensor]:
     """The tensors of each name behind one another; a single one is not copied."""
     if len(parts) < 2:

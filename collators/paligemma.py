@@ -18,7 +18,7 @@ from benchmarks.schema import Record
 from collators.base import IGNORE, Length, Limits, batch_targets, pad, predicting
 from collators.canvas import draw_canvas
 from collators.encoder import Encoder
-from collators.image_sets import KeptFeatures, Pixels, collect
+from collators.image_sets import KeptFeatures, Pixels, collect, prepared
 from collators.sources import ImageSource
 from recipes.errors import RecipeError
 
@@ -71,6 +71,7 @@ class PaliGemmaCollator:
         self.targets = targets
         self.shares = share_images
         self.kept: KeptFeatures | None = None
+        self._kept_pixels: KeptFeatures | None = None
         self.packs = False  # image and prompt see each other, so that no prefix is the same for two questions
         self.canvas = encoder.canvas
         self.smaller = "shorten the prompt, take a checkpoint for smaller pictures"
@@ -125,9 +126,22 @@ class PaliGemmaCollator:
         keys = [canvas_key(record) for record in records]
         unique = dict(zip(keys, records, strict=True))
         places = {key: place for place, key in enumerate(unique)}
-        drawn = [draw_canvas(record, self.canvas, self.images) for record in unique.values()]
-        pixels: Tensor = self.processor.image_processor(drawn, return_tensors="pt")["pixel_values"]
+        if self._kept_pixels is None:
+            pixels = self._drawn(list(unique.values()))
+        else:
+            parts = prepared(self._kept_pixels, list(unique.values()), self)
+            pixels = torch.cat([part["pixel_values"] for part in parts])
         return pixels, torch.tensor([places[key] for key in keys])
+
+    def _drawn(self, records: Sequence[Record]) -> Tensor:
+        """float32[B, 3, S, S]."""
+        drawn = [draw_canvas(record, self.canvas, self.images) for record in records]
+        pixels: Tensor = self.processor.image_processor(drawn, return_tensors="pt")["pixel_values"]
+        return pixels
+
+    def keep_pixels(self, kept: KeptFeatures) -> None:
+        """Takes prepared pixels from where they are kept, and keeps others there."""
+        self._kept_pixels = kept
 
     def identity(self, record: Record) -> Hashable:
         """See `collators.image_sets.Shows`."""
@@ -141,7 +155,7 @@ class PaliGemmaCollator:
 
     def prepare(self, record: Record) -> Pixels:
         """See `collators.image_sets.Shows`: `pixel_values` float32[1, 3, S, S]."""
-        return {"pixel_values": self.canvases([record])[0]}
+        return {"pixel_values": self._drawn([record])}
 
     def measure(self, records: Sequence[Record]) -> list[Length]:
         """Token counts without opening any image."""

@@ -68,6 +68,10 @@ class Qwen3VLCollator:
         # Qwen's chat template closes every turn with this token; it is the one the model must learn to say.
         self.end_id: int = tokenizer.convert_tokens_to_ids("<|im_end|>")
 
+    def keep_pixels(self, kept: KeptFeatures) -> None:
+        """Takes prepared pixels from where they are kept, and keeps others there."""
+        self.pictures.kept_pixels = kept
+
     def __call__(self, records: Sequence[Record]) -> dict[str, Any]:
         """Builds one batch.
 

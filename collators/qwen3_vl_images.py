@@ -12,7 +12,7 @@ from torch import Tensor
 from benchmarks import schema
 from benchmarks.errors import DataError
 from benchmarks.schema import Record
-from collators.image_sets import KeptFeatures, Pixels, collect
+from collators.image_sets import KeptFeatures, Pixels, collect, prepared
 from collators.sources import ImageSource
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Qwen3VLImages:
         self.processor = processor
         self.images = images
         self.image_tokens = image_tokens
+        self.kept_pixels: KeptFeatures | None = None
         image = processor.image_processor
         # Pixels of an image's side and area that make one token.
         self.block: int = image.patch_size * image.merge_size
@@ -112,7 +113,7 @@ class Qwen3VLImages:
 
     def prepare(self, record: Record | None) -> Pixels:
         """See `collators.image_sets.Shows`."""
-        return self.pixels([] if record is None else [record])
+        return self._fresh([] if record is None else [record])
 
     def _grids(self, record: Record | None) -> list[tuple[int, int, int]]:
         """One, height and width in patches of each image, which follow from its size."""
@@ -125,6 +126,14 @@ class Qwen3VLImages:
         return [(1, height // patch, width // patch) for height, width in resized]
 
     def pixels(self, records: Sequence[Record]) -> dict[str, Tensor]:
+        """Pixels of all images, as kept or fresh; of a batch without any, those of a black one."""
+        if self.kept_pixels is None:
+            return self._fresh(records)
+        places: list[Record | None] = [record for record in records if record.images] or [None]
+        parts = prepared(self.kept_pixels, places, self)
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def _fresh(self, records: Sequence[Record]) -> dict[str, Tensor]:
         """Pixels of all images; an image shared by several records of the batch is prepared once."""
         places: dict[tuple[schema.Image, tuple[int, int]], int] = {}
         opened: dict[tuple[int, int], list[tuple[int, PILImage.Image]]] = {}

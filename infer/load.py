@@ -16,6 +16,7 @@ from infer.engines.hf import HfEngine
 from infer.engines.local import local_engine, shares_prefixes
 from infer.masks import decode_with_masks
 from models.adapters import ADAPTER, load_adapter, take_off
+from models.pixel_cache import open_pixel_cache
 from models.processes import process_state, quantized_device_map
 from models.provenance import ENCODER, RECIPE, base_weights_hash, check_base, check_encoder, weights_hash
 from models.registry import family_collator, family_module
@@ -69,7 +70,10 @@ class System:
             UserError: The vision cache cannot be written.
         """
         kept = None if data is None else open_vision_cache(self.recipe, self.model, self.encoder, data)
-        return local_engine(self.recipe, self.model, self.encoder, self.processor, images, kept=kept)
+        engine = local_engine(self.recipe, self.model, self.encoder, self.processor, images, kept=kept)
+        if data is not None and (pixels := open_pixel_cache(self.recipe, self.encoder, data)) is not None:
+            engine.collator.keep_pixels(pixels)
+        return engine
 
 
 def model_folder(weights: str) -> Path | None:

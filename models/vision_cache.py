@@ -118,7 +118,7 @@ def open_vision_cache(
     Raises:
         UserError: The folder cannot be written.
     """
-    if recipe.vision_cache == "off":
+    if recipe.vision_cache in ("off", "pixels"):
         return None
     limit = int(recipe.vision_cache_gib * 2**30)
     store: FeatureStore

@@ -49,7 +49,7 @@ class Workload:
         tokens: Tokens of question and answer together.
     """
 
-    questions: int = 10
+    questions: int = 20
     slices: int = 20
     pixels: int = 256
     tokens: int = 40

@@ -236,8 +236,9 @@ class Recipe(Section):
         vision_cache: Where the features of a vision tower that is not trained are kept, so that each image set is encoded
             once: `memory` for the epochs of a run and in each process apart, `disk` for all processes and runs with the
             same images, tower and settings, prediction included. Each set is then encoded by itself, so that its features do
-            not depend on the batch; `off` encodes the images of a batch together.
-        vision_cache_dir: Folder for `disk`; `null` takes the folder `vision_cache` in that of the dataset.
+            not depend on the batch; `off` encodes the images of a batch together. `pixels` keeps on disk what goes into the
+            tower instead, for towers that are trained: reading and resizing are done once.
+        vision_cache_dir: Folder for `disk` and `pixels`; `null` takes the folder `vision_cache` in that of the dataset.
         vision_cache_gib: Bound on the features' size in GiB, in memory for each process; when it is reached, further image
             sets are encoded every time.
     """
@@ -256,7 +257,7 @@ class Recipe(Section):
     train: Train
     selection: Selection = Selection()
     decoding: Decoding = Decoding()
-    vision_cache: Literal["off", "memory", "disk"] = "off"
+    vision_cache: Literal["off", "memory", "disk", "pixels"] = "off"
     vision_cache_dir: str | None = None
     vision_cache_gib: Annotated[float, Field(gt=0)] = 16.0
 
@@ -319,14 +320,16 @@ class Recipe(Section):
 
     def _check_vision_cache(self) -> None:
         """Features are kept only where nothing that makes them is trained."""
-        if self.vision_cache_dir is not None and self.vision_cache != "disk":
-            raise ValueError(f"vision_cache_dir is for vision_cache: disk, not {self.vision_cache}")
+        if self.vision_cache_dir is not None and self.vision_cache not in ("disk", "pixels"):
+            raise ValueError(f"vision_cache_dir is for vision_cache: disk or pixels, not {self.vision_cache}")
         if self.vision_cache == "off":
             return
         if self.model.family == "chat":
             raise ValueError(
                 f"vision_cache {self.vision_cache} is for models that are loaded here: set vision_cache: off"
             )
+        if self.vision_cache == "pixels":
+            return
         trained = [group for group in ("vision", "projector") if group not in self.freeze]
         if self.adapter.kind == "full" and trained:
             why, fix = f"adapter.kind full trains {' and '.join(trained)}", "set freeze: [vision, projector]"
@@ -337,5 +340,5 @@ class Recipe(Section):
         else:
             return
         raise ValueError(
-            f"vision_cache {self.vision_cache} needs features that stay the same, but {why}: {fix}, or vision_cache: off"
+            f"vision_cache {self.vision_cache} needs features that stay the same, but {why}: {fix}, or vision_cache: pixels or off"
         )

@@ -15,6 +15,7 @@ from benchmarks.dataset import image_root
 from collators.base import Collator
 from collators.encoder import Encoder, build_encoder
 from collators.sources import FolderImages
+from models.pixel_cache import open_pixel_cache
 from models.processes import process_state, quantized_device_map, uses_deepspeed
 from models.registry import family_collator, family_module
 from models.vision_cache import VisionCache, open_vision_cache
@@ -94,6 +95,8 @@ def read_feed(recipe: Recipe) -> Feed:
         max_target_tokens=recipe.batch.max_target_tokens,
         share_images=recipe.batch.share_images,
     )
+    if (pixels := open_pixel_cache(recipe, encoder, Path(recipe.data.dataset))) is not None:
+        collator.keep_pixels(pixels)
     quiet = not state.is_main_process
     train = load_measured(recipe, recipe.data.train, collator, limit=None, quiet=quiet)
     validation = None
