@@ -2,11 +2,13 @@
 
 Image and prompt see each other in the language model, so nothing after the projector is the same for two questions.
 Each canvas is encoded by itself: products of a batch may round otherwise than those of its parts, and then a sample's
-features could depend on which others are beside it.
+features could depend on which others are beside it. Processes that hold the weights together (ZeRO-3, FSDP) must run the
+tower equally often, whatever each has to encode: there all canvases of a pass are one batch.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,24 +19,26 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def share_canvases(model: PreTrainedModel) -> None:
+def share_canvases(model: PreTrainedModel, *, lockstep: bool = False) -> None:
     """Lets a model train on batches that hold each canvas once; see `collators.paligemma`.
 
     Args:
         model: The model, adapted or not.
+        lockstep: Processes hold the weights together.
     """
     inner = next(module for module in model.modules() if hasattr(module, "get_placeholder_mask"))
-    inner.register_forward_pre_hook(_encode_canvases, with_kwargs=True)
+    inner.register_forward_pre_hook(partial(_encode_canvases, lockstep=lockstep), with_kwargs=True)
 
 
 def _encode_canvases(
-    inner: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    inner: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], *, lockstep: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Puts the vision features float[B, N, D] of each sample in the place of the pixels of each canvas."""
     places = keywords.pop("canvas_of", None)
     if places is None:
         return None
     pixels = keywords.pop("pixel_values")
-    features = torch.cat([inner.get_image_features(canvas).pooler_output for canvas in pixels.split(1)])  # type: ignore[operator]
+    calls = [pixels] if lockstep else pixels.split(1)
+    features = torch.cat([inner.get_image_features(canvases).pooler_output for canvases in calls])  # type: ignore[operator]
     outputs = {"image": BaseModelOutputWithPooling(pooler_output=features[places])}
     return arguments, {**keywords, "mm_encoder_outputs": outputs}

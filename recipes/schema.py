@@ -235,8 +235,8 @@ class Recipe(Section):
         freeze: Groups of base weights that are not trained; LoRA freezes all base weights by itself.
         vision_cache: Where the features of a vision tower that is not trained are kept, so that each image set is encoded
             once: `memory` for the epochs of a run and in each process apart, `disk` for all processes and runs with the
-            same images, tower and settings, prediction included. Each set is then encoded by itself, so that its features do
-            not depend on the batch; `off` encodes the images of a batch together. `pixels` keeps on disk what goes into the
+            same images, tower and way of computing, prediction included. Each set is then encoded by itself, so that its features
+            do not depend on the batch; `off` encodes the images of a batch together. `pixels` keeps on disk what goes into the
             tower instead, for towers that are trained: reading and resizing are done once.
         vision_cache_dir: Folder for `disk` and `pixels`; `null` takes the folder `vision_cache` in that of the dataset.
         vision_cache_gib: Bound on the features' size in GiB, in memory for each process; when it is reached, further image

@@ -124,7 +124,7 @@ def texts(folder):
 
 
 def test_prediction_finds_what_training_kept_and_other_controls_do_not(make_recipe, data, calls, tmp_path):
-    words = (f"data.dataset={data}", "vision_cache=disk", "train.max_steps=1", "adapter.dropout=0.0")
+    words = (f"data.dataset={data}", "vision_cache=disk", "train.max_steps=1", "batch.share_images=true")
     folder = train(make_recipe(*words), tmp_path / "run", lambda line: None)
     validated = len(calls)
     kept = set((data / "vision_cache").rglob("*.safetensors"))
