@@ -10,6 +10,7 @@ workload  data and a random model for `job`
 job       one fixed job, training or answers, for comparison with other programs
 train     that job's training on our path, with a plain loop and with TRL
 infer     that job's answers on our path, and with `generate` at several batch sizes
+profile   where the time of that job's steps and answers goes
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from perf import heads, infer, paligemma, train, volumes
+from perf import heads, infer, paligemma, profile, train, volumes
 from perf.heads import HeadSize, run_heads
 from perf.paligemma import StepSize, run_paligemma
 from perf.rows import TASKS
@@ -80,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     job.add_argument("--infer", action="store_true", help="answer; without it, train")
     _add_comparison(commands.add_parser("train", help="training on our path, with a plain loop and with TRL"), train)
     _add_comparison(commands.add_parser("infer", help="answers on our path and with `generate`"), infer)
+    _add_comparison(commands.add_parser("profile", help="where the time of a step and of an answer goes"), profile)
     return parser
 
 
@@ -207,15 +210,19 @@ def _infer(options: argparse.Namespace) -> None:
     _compare(options, infer.CASES, infer.run_infer)
 
 
-def _compare(options: argparse.Namespace, cases: Mapping[str, Case], run: Callable[..., None]) -> None:
+def _profile(options: argparse.Namespace) -> None:
+    _compare(options, profile.CASES, profile.run_profile, sides="perf.profile_side")
+
+
+def _compare(
+    options: argparse.Namespace, cases: Mapping[str, Case], run: Callable[..., None], *, sides: str = "perf.sides"
+) -> None:
     if options.side is None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)  # for the processes that measure
         chosen = {name: case for name, case in cases.items() if options.cases is None or name in options.cases}
         run(chosen, rounds=options.rounds, threads=options.threads, out=options.out)
         return
-    from perf.sides import run_side
-
-    run_side(options.side, _job_of(options))
+    import_module(sides).run_side(options.side, _job_of(options))
 
 
 def _job_of(options: argparse.Namespace) -> Job:
@@ -235,6 +242,7 @@ COMMANDS = {
     "job": _job,
     "train": _train,
     "infer": _infer,
+    "profile": _profile,
 }
 
 

@@ -118,8 +118,14 @@ def answer_ours(job: Job) -> dict[str, Any]:
     return {**watch.figures(job.questions), "answers": [answers[number] for number in range(len(records))]}
 
 
-def job_recipe(job: Job, *, share: bool) -> Recipe:
-    """The recipe of the job: LoRA of rank 8 on all projections of the language model, AdamW at a constant 1e-3."""
+def job_recipe(job: Job, *, share: bool, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe of the job: LoRA of rank 8 on all projections of the language model, AdamW at a constant 1e-3.
+
+    Args:
+        job: The job.
+        share: See `train_ours`.
+        overrides: `section.key=value` changes to it.
+    """
     size, accumulation = (STEP, 1) if share else (1, STEP)
     return load_recipe(
         "demo/lora",
@@ -143,6 +149,7 @@ def job_recipe(job: Job, *, share: bool) -> Recipe:
             f"train.max_steps={math.ceil(job.questions / STEP)}",
             "train.log_steps=1",
             f"decoding={{max_new_tokens: {NEW_TOKENS}, batch_size: {ROWS}}}",
+            *overrides,
         ],
     )
 
