@@ -20,7 +20,7 @@ from infer.engines.local import local_engine, prediction_blocks
 from perf.ours import ROOT, job_recipe, read_records
 from perf.phase_hooks import PHASES, time_engine, time_trainer
 from perf.phases import REST, PhaseClock, added
-from perf.stopwatch import STEP, Job, import_rest
+from perf.stopwatch import Job, import_rest
 from train.arguments import training_arguments
 from train.loader import StepLoader
 from train.prepare import Prepared, prepare
@@ -47,7 +47,7 @@ def prepared_job(job: Job, *, share: bool, epochs: int = 1, overrides: tuple[str
     with tempfile.TemporaryDirectory() as name:
         records = read_records(job)
         write_dataset(Path(name), records, name="perf", benchmark="perf", reader="perf@1", image_root=ROOT, sources={})
-        changes = [f"data.dataset={json.dumps(name)}", f"train.max_steps={epochs * math.ceil(len(records) / STEP)}"]
+        changes = [f"data.dataset={json.dumps(name)}", f"train.max_steps={epochs * math.ceil(len(records) / job.step)}"]
         recipe = job_recipe(job, share=share, overrides=[*changes, *overrides])
         import_rest()
         prepared = prepare(recipe, say=lambda line: None)  # noqa: ARG005
