@@ -10,6 +10,8 @@ workload  data and a random model for `job`
 job       one fixed job, training or answers, for comparison with other programs
 train     that job's training on our path, with a plain loop and with TRL
 infer     that job's answers on our path, and with `generate` at several batch sizes
+profile   where the time of that job's steps and answers goes
+memory    memory of that job's training at its peak, by how a step's questions are computed
 """
 
 from __future__ import annotations
@@ -19,16 +21,17 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from perf import heads, infer, paligemma, train, volumes
+from perf import heads, infer, memory, paligemma, profile, train, volumes
 from perf.heads import HeadSize, run_heads
 from perf.paligemma import StepSize, run_paligemma
 from perf.rows import TASKS
 from perf.volumes import VolumeSize, run_volumes
-from perf.workload import Workload
+from perf.workload import GROUP, Workload
 from recipes.errors import run_command
 
 if TYPE_CHECKING:
@@ -80,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     job.add_argument("--infer", action="store_true", help="answer; without it, train")
     _add_comparison(commands.add_parser("train", help="training on our path, with a plain loop and with TRL"), train)
     _add_comparison(commands.add_parser("infer", help="answers on our path and with `generate`"), infer)
+    _add_comparison(commands.add_parser("profile", help="where the time of a step and of an answer goes"), profile)
+    _add_comparison(commands.add_parser("memory", help="memory of training at its peak"), memory)
     return parser
 
 
@@ -106,6 +111,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="a Qwen3-VL")
     parser.add_argument("--task", choices=TASKS, required=True)
     parser.add_argument("--questions", type=_positive, required=True, metavar="N", help="the first N rows")
+    parser.set_defaults(step=GROUP)
 
 
 def _add_comparison(parser: argparse.ArgumentParser, benchmark: ModuleType) -> None:
@@ -115,7 +121,7 @@ def _add_comparison(parser: argparse.ArgumentParser, benchmark: ModuleType) -> N
     parser.add_argument("--threads", type=_positive, default=1, help="of each process; default: 1")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="gets the table as Markdown and the figures as JSON")
     parser.add_argument("--side", choices=benchmark.SIDES, help=argparse.SUPPRESS)
-    for name, kind in (("data", Path), ("model", Path), ("task", str), ("questions", int)):
+    for name, kind in (("data", Path), ("model", Path), ("task", str), ("questions", int), ("step", int)):
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
 
 
@@ -207,21 +213,31 @@ def _infer(options: argparse.Namespace) -> None:
     _compare(options, infer.CASES, infer.run_infer)
 
 
-def _compare(options: argparse.Namespace, cases: Mapping[str, Case], run: Callable[..., None]) -> None:
+def _profile(options: argparse.Namespace) -> None:
+    _compare(options, profile.CASES, profile.run_profile, sides="perf.profile_side")
+
+
+def _memory(options: argparse.Namespace) -> None:
+    _compare(options, memory.CASES, memory.run_memory, sides="perf.memory_side")
+
+
+def _compare(
+    options: argparse.Namespace, cases: Mapping[str, Case], run: Callable[..., None], *, sides: str = "perf.sides"
+) -> None:
     if options.side is None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)  # for the processes that measure
         chosen = {name: case for name, case in cases.items() if options.cases is None or name in options.cases}
         run(chosen, rounds=options.rounds, threads=options.threads, out=options.out)
         return
-    from perf.sides import run_side
-
-    run_side(options.side, _job_of(options))
+    import_module(sides).run_side(options.side, _job_of(options))
 
 
 def _job_of(options: argparse.Namespace) -> Job:
     from perf.stopwatch import Job
 
-    return Job(data=options.data, model=options.model, task=options.task, questions=options.questions)
+    return Job(
+        data=options.data, model=options.model, task=options.task, questions=options.questions, step=options.step
+    )
 
 
 COMMANDS = {
@@ -235,6 +251,8 @@ COMMANDS = {
     "job": _job,
     "train": _train,
     "infer": _infer,
+    "profile": _profile,
+    "memory": _memory,
 }
 
 

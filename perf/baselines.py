@@ -17,7 +17,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, GenerationC
 
 from models.adapters import quiet_peft
 from perf.rows import Row, read_rows
-from perf.stopwatch import NEW_TOKENS, STEP, Job, Stopwatch, import_rest
+from perf.stopwatch import NEW_TOKENS, Job, Stopwatch, import_rest
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -28,8 +28,12 @@ PROJECTIONS = r".*\.language_model\..*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|u
 SEED = 0
 
 
-def train_plain(job: Job) -> dict[str, Any]:
+def train_plain(job: Job, *, watch: type[Stopwatch] = Stopwatch) -> dict[str, Any]:
     """A plain loop: one question a pass, five passes a step, the model's own loss over logits at every position.
+
+    Args:
+        job: The job.
+        watch: Takes time and memory.
 
     Returns:
         The figures of `Stopwatch` and the loss of each step.
@@ -39,9 +43,9 @@ def train_plain(job: Job) -> dict[str, Any]:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.0)
     model.train()
-    watch = Stopwatch()
+    started = watch()
     losses = []
-    for rows in _batches(read_rows(job.data, job.task, job.questions), STEP):
+    for rows in _batches(read_rows(job.data, job.task, job.questions), job.step):
         batches = [_with_labels(job, processor, row) for row in rows]
         tokens = sum((batch["labels"] != -100).sum() for batch in batches)
         total = 0.0
@@ -53,14 +57,18 @@ def train_plain(job: Job) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad()
         losses.append(total)
-    return {**watch.figures(job.questions), "losses": losses}
+    return {**started.figures(job.questions), "losses": losses}
 
 
-def train_trl(job: Job) -> dict[str, Any]:
+def train_trl(job: Job, *, watch: type[Stopwatch] = Stopwatch) -> dict[str, Any]:
     """TRL's `SFTTrainer` on prompts and completions with pictures, for which it masks the prompt.
 
     The texts are those of the chat template, given as texts: of messages TRL would learn the line break after the end
     token too. Its defaults for memory and 16 bits, checkpointing of activations and bfloat16, are off as on all sides.
+
+    Args:
+        job: The job.
+        watch: Takes time and memory.
 
     Returns:
         The figures of `Stopwatch` and the loss of each step.
@@ -72,7 +80,7 @@ def train_trl(job: Job) -> dict[str, Any]:
     model, processor = load(job)
     model = adapt(model)
     with tempfile.TemporaryDirectory() as name:
-        watch = Stopwatch()
+        started = watch()
         rows = [
             {
                 "images": [str(job.data / path) for path in row.images],
@@ -88,7 +96,7 @@ def train_trl(job: Job) -> dict[str, Any]:
             activation_checkpointing=False,
             max_length=None,
             per_device_train_batch_size=1,
-            gradient_accumulation_steps=STEP,
+            gradient_accumulation_steps=job.step,
             num_train_epochs=1,
             train_sampling_strategy="sequential",
             learning_rate=1e-3,
@@ -109,7 +117,7 @@ def train_trl(job: Job) -> dict[str, Any]:
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-        figures = watch.figures(job.questions)
+        figures = started.figures(job.questions)
     return {**figures, "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]}
 
 

@@ -60,7 +60,9 @@ def measure(benchmark: str, cases: Mapping[str, Case], rounds: int) -> dict[str,
             name, side = runs[run]
             case = cases[name]
             options = {"data": folder / name, "model": folder / MODEL, "task": case.task}
-            measured = measured_apart(benchmark, side, {**options, "questions": case.size.questions}, fix=FIX)
+            measured = measured_apart(
+                benchmark, side, {**options, "questions": case.size.questions, "step": case.size.group}, fix=FIX
+            )
             results[name][side].append(measured)
     return results
 

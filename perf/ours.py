@@ -24,7 +24,7 @@ from infer.engines.local import local_engine, prediction_blocks
 from models.registry import family_collator, family_module
 from perf.rounds import MeasurementError
 from perf.rows import Row, read_rows, rows_file
-from perf.stopwatch import NEW_TOKENS, STEP, Job, Stopwatch, import_rest
+from perf.stopwatch import NEW_TOKENS, Job, Stopwatch, import_rest
 from recipes.load import load_recipe
 from recipes.schema import Recipe
 from train.arguments import training_arguments
@@ -58,18 +58,22 @@ class InOrder(Plan):
         ]
 
 
-def train_ours(job: Job, *, share: bool) -> dict[str, Any]:
+def train_ours(
+    job: Job, *, share: bool, overrides: Sequence[str] = (), watch: type[Stopwatch] = Stopwatch
+) -> dict[str, Any]:
     """Trains a LoRA adapter.
 
     Args:
         job: The job.
         share: Whether questions about the same pictures are computed together (`batch.share_images`).
+        overrides: `section.key=value` changes to the recipe.
+        watch: Takes time and memory.
 
     Returns:
         The figures of `Stopwatch`; `losses`, the mean over the supervised tokens of each optimiser step; `shared`,
         tokens of a question up to the end of its last picture, and `own`, those after it, target included: means.
     """
-    recipe = job_recipe(job, share=share)
+    recipe = job_recipe(job, share=share, overrides=overrides)
     import_rest()
     gc.freeze()  # as `python -m train` does
     model, processor = load(recipe)
@@ -78,7 +82,7 @@ def train_ours(job: Job, *, share: bool) -> dict[str, Any]:
     if share:
         family.share_images(model)
     with tempfile.TemporaryDirectory() as name:
-        watch = Stopwatch()
+        started = watch()
         records = read_records(job)
         collator = family_collator(recipe.model.family)(
             build_encoder(recipe, processor),
@@ -89,7 +93,7 @@ def train_ours(job: Job, *, share: bool) -> dict[str, Any]:
         )
         trainer = _trainer(recipe, model, processor, collator, records, Path(name))
         trainer.train()
-        figures = watch.figures(job.questions)
+        figures = started.figures(job.questions)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return {**figures, "losses": losses, **token_counts(collator, records)}
 
@@ -118,9 +122,15 @@ def answer_ours(job: Job) -> dict[str, Any]:
     return {**watch.figures(job.questions), "answers": [answers[number] for number in range(len(records))]}
 
 
-def job_recipe(job: Job, *, share: bool) -> Recipe:
-    """The recipe of the job: LoRA of rank 8 on all projections of the language model, AdamW at a constant 1e-3."""
-    size, accumulation = (STEP, 1) if share else (1, STEP)
+def job_recipe(job: Job, *, share: bool, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe of the job: LoRA of rank 8 on all projections of the language model, AdamW at a constant 1e-3.
+
+    Args:
+        job: The job.
+        share: See `train_ours`.
+        overrides: `section.key=value` changes to it.
+    """
+    size, accumulation = (job.step, 1) if share else (1, job.step)
     return load_recipe(
         "demo/lora",
         [
@@ -140,9 +150,10 @@ def job_recipe(job: Job, *, share: bool) -> Recipe:
             "train.schedule=constant",
             "train.min_learning_rate_ratio=0",
             "train.warmup_steps=0",
-            f"train.max_steps={math.ceil(job.questions / STEP)}",
+            f"train.max_steps={math.ceil(job.questions / job.step)}",
             "train.log_steps=1",
             f"decoding={{max_new_tokens: {NEW_TOKENS}, batch_size: {ROWS}}}",
+            *overrides,
         ],
     )
 

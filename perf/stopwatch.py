@@ -13,7 +13,7 @@ from typing import Any
 from train.device_memory import peak_resident
 
 NEW_TOKENS = 32
-STEP = 5  # questions of an optimiser step
+STEP = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +25,14 @@ class Job:
         model: Folder of a Qwen3-VL.
         task: `volumes` or `pairs`.
         questions: How many.
+        step: Questions of an optimiser step.
     """
 
     data: Path
     model: Path
     task: str
     questions: int
+    step: int = STEP
 
 
 class Stopwatch:

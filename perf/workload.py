@@ -45,12 +45,14 @@ class Workload:
     Attributes:
         questions: Rows of each task.
         slices: Slices of a volume.
+        group: Questions about a volume.
         pixels: Side of slices and views, a multiple of 32: 256 gives 64 tokens, 320 gives 100.
         tokens: Tokens of question and answer together.
     """
 
     questions: int = 20
     slices: int = 20
+    group: int = GROUP
     pixels: int = 256
     tokens: int = 40
 
@@ -87,7 +89,7 @@ def write_data(folder: Path, model: Path, size: Workload) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     # A row is drawn from its own name, so that it does not depend on how many there are.
-    for task, group, count in (("volumes", GROUP, size.slices), ("pairs", 1, VIEWS)):
+    for task, group, count in (("volumes", size.group, size.slices), ("pairs", 1, VIEWS)):
         rows: list[Row] = []
         for number in range(size.questions):
             name = f"{task}-{number // group}"

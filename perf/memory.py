@@ -1,0 +1,77 @@
+"""Memory of training at its peak, at equal questions a step: shared and separate, in a plain loop and with TRL.
+
+    python -m perf memory [--cases 5x20 9x60] [--rounds 3] [--out FOLDER]
+
+`9x60` is nine questions about a volume of 60 slices of 64 tokens, in one optimiser step. The job is that of `perf.job`, two
+steps long: gradients and the optimiser's states are there in the second. Sides:
+
+    shared       the questions in one row, their slices once
+    batch        separate, the questions of a step in one forward pass
+    accumulated  separate, a forward pass for each question
+    plain, trl   accumulated too, the baselines of `perf.train`
+
+`process` is the growth of the process above what it took with the model loaded, everything included, in MiB; it is the
+median of several rounds, each in a process of its own. `tensors` is the most that PyTorch's tensors took at once, as its
+profiler counts them in a second run, model and what was there before left out. Ratios are those of `shared`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from perf.comparison import Case, Results, described, markdown, measure, report
+from perf.rounds import spread
+from perf.workload import Workload
+
+SIDES = ("shared", "batch", "accumulated", "plain", "trl")
+CASES = {
+    "5x20": Case(task="volumes", size=Workload(questions=10), sides=SIDES),
+    "9x60": Case(task="volumes", size=Workload(questions=18, slices=60, group=9), sides=SIDES),
+}
+FIGURES = ("process", "tensors")
+HEAD = ("case", "side", "process MiB", "tensors MiB", "process : shared", "tensors : shared")
+
+
+def run_memory(cases: Mapping[str, Case], *, rounds: int, threads: int, out: Path | None) -> None:
+    """Measures, prints, and writes `memory.json` and `memory.md`.
+
+    Args:
+        cases: Name -> case.
+        rounds: Measurements of each side.
+        threads: Threads of each process, for the report.
+        out: Folder for the files, if they are wanted.
+
+    Raises:
+        MeasurementError: A process was ended, most likely because memory ran out.
+    """
+    results = measure("memory", cases, rounds)
+    figures = {name: {**described(case), "sides": _sides(results[name])} for name, case in cases.items()}
+    rows = [
+        (
+            name,
+            side,
+            *(f"{each[key]['median']:,.1f}" for key in FIGURES),
+            *(f"{each[f'{key}_ratio']:.2f}" for key in FIGURES),
+        )
+        for name, case in figures.items()
+        for side, each in case["sides"].items()
+    ]
+    report("memory", {"rounds": rounds, "threads": threads, "cases": figures}, markdown(HEAD, rows), out)
+
+
+def _sides(found: Results) -> dict[str, Any]:
+    spreads = {
+        side: {key: spread([each[key] for each in rounds], 1) for key in FIGURES} for side, rounds in found.items()
+    }
+    shared = spreads["shared"]
+    return {
+        side: {
+            **{key: asdict(each[key]) for key in FIGURES},
+            **{f"{key}_ratio": each[key].median / max(shared[key].median, 0.1) for key in FIGURES},
+            "losses": found[side][0]["losses"],
+        }
+        for side, each in spreads.items()
+    }
