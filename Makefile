@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo demo-paligemma demo-mri demo-base demo-base-paligemma demo-base-mri demo-scan minority test test-slow check install clean help
+.PHONY: demo demo-paligemma demo-mri demo-base demo-base-paligemma demo-base-mri demo-scan minority gpu-wheels test test-slow check install clean help
 
 help:
 	@echo "make demo       synthetic bone scans: release -> training -> predictions -> report (about 5 minutes)"
@@ -18,6 +18,7 @@ help:
 	@echo "make install    the virtual environment alone (the others call it)"
 	@echo "make check      ruff, ruff format, mypy"
 	@echo "make minority   one abnormal answer in ten: the papers' training and ours, three seeds (about 45 minutes)"
+	@echo "make gpu-wheels  packages for perf/gpu.sh on a machine without a network (perf/wheels, at most 50 MB)"
 	@echo "make demo-base  trains the demo's base weights again (about 15 minutes); so do demo-base-paligemma, demo-base-mri"
 
 # torch first and with pip: other resolvers fetch gigabytes (README, Install).
@@ -166,6 +167,16 @@ minority: $(STAMP)
 	    --json $(MINORITY)/result-$$seed.json --html $(MINORITY)/report-$$seed.html > $(MINORITY)/scores-$$seed.txt || exit 1; \
 	done
 	$(BIN)/python -m recipes.minority $(MINORITY)/result-0.json $(MINORITY)/result-1.json $(MINORITY)/result-2.json
+
+# For Python 3.12 on Linux (x86-64) beside torch 2.11: what `python -m perf gpu` needs on a machine without a network.
+GPU_WHEELS := perf/wheels
+
+gpu-wheels: $(STAMP)
+	rm -rf $(GPU_WHEELS)
+	$(BIN)/pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
+	  --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+	  -c constraints.txt -d $(GPU_WHEELS) $$($(BIN)/python -m perf wheels)
+	$(BIN)/python -m perf wheels --check $(GPU_WHEELS)
 
 # A real scan: the NEMA sample "NM1" that pydicom-data ships; its posterior view is a mirrored stand-in.
 SCAN := runs/scan

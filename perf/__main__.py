@@ -12,6 +12,8 @@ train     that job's training on our path, with a plain loop and with TRL
 infer     that job's answers on our path, and with `generate` at several batch sizes
 profile   where the time of that job's steps and answers goes
 memory    memory of that job's training at its peak, by how a step's questions are computed
+gpu       steps and answers of Qwen3-VL in its real sizes on one GPU (perf/gpu.sh)
+wheels    names of the packages that `gpu` needs beside torch (make gpu-wheels)
 """
 
 from __future__ import annotations
@@ -85,7 +87,17 @@ def _parser() -> argparse.ArgumentParser:
     _add_comparison(commands.add_parser("infer", help="answers on our path and with `generate`"), infer)
     _add_comparison(commands.add_parser("profile", help="where the time of a step and of an answer goes"), profile)
     _add_comparison(commands.add_parser("memory", help="memory of training at its peak"), memory)
+    _add_gpu(commands)
     return parser
+
+
+def _add_gpu(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    gpu = commands.add_parser("gpu", help="steps and answers of Qwen3-VL in its real sizes on one GPU")
+    gpu.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets gpu.jsonl and gpu.md")
+    gpu.add_argument("--budget", type=float, default=420.0, metavar="S", help="seconds; default: 420")
+    gpu.add_argument("--dry", action="store_true", help="small shapes on the CPU: shows that every case runs")
+    wheels = commands.add_parser("wheels", help="names of the packages that `gpu` needs beside torch")
+    wheels.add_argument("--check", type=Path, metavar="FOLDER", help="check the wheels in a folder instead")
 
 
 def _add_size(
@@ -221,6 +233,23 @@ def _memory(options: argparse.Namespace) -> None:
     _compare(options, memory.CASES, memory.run_memory, sides="perf.memory_side")
 
 
+def _gpu(options: argparse.Namespace) -> None:
+    if options.dry:
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    from perf.gpu import run_gpu
+
+    run_gpu(options.out, budget=options.budget, dry=options.dry)
+
+
+def _wheels(options: argparse.Namespace) -> None:
+    from perf.wheels import WHEELS, check_wheels
+
+    if options.check is None:
+        print("\n".join(WHEELS))
+    else:
+        print(f"{len(WHEELS)} wheels, {check_wheels(options.check):,} bytes")
+
+
 def _compare(
     options: argparse.Namespace, cases: Mapping[str, Case], run: Callable[..., None], *, sides: str = "perf.sides"
 ) -> None:
@@ -253,6 +282,8 @@ COMMANDS = {
     "infer": _infer,
     "profile": _profile,
     "memory": _memory,
+    "gpu": _gpu,
+    "wheels": _wheels,
 }
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback
 
 from collators.sources import ImageSource
@@ -57,12 +58,15 @@ PHASES = (
 _OF_IMAGES = ("pixel_values", "image_sets", "mm_encoder_outputs")
 
 
-def time_model(clock: PhaseClock, model: nn.Module) -> None:
+def time_model(clock: PhaseClock, model: nn.Module) -> list[RemovableHandle]:
     """Tells vision, language and head apart, forward and backward.
 
     Args:
         clock: The clock.
         model: A Qwen3-VL, adapted or not.
+
+    Returns:
+        What takes the hooks off again.
     """
     # An adapter's wrapper has the attributes of what it wraps, and `generate` passes it by.
     whole = next(module for module in model.modules() if "lm_head" in dict(module.named_children()))
@@ -95,12 +99,14 @@ def time_model(clock: PhaseClock, model: nn.Module) -> None:
         if not torch.is_grad_enabled():
             clock.enter(before)
 
-    whole.register_forward_pre_hook(begin, with_kwargs=True)
-    tower.register_forward_pre_hook(look)
-    tower.register_forward_hook(looked)
-    language.register_forward_hook(spoken)
-    whole.get_submodule("lm_head").register_forward_pre_hook(lambda *_: clock.enter(HEAD))
-    whole.register_forward_hook(end)
+    return [
+        whole.register_forward_pre_hook(begin, with_kwargs=True),
+        tower.register_forward_pre_hook(look),
+        tower.register_forward_hook(looked),
+        language.register_forward_hook(spoken),
+        whole.get_submodule("lm_head").register_forward_pre_hook(lambda *_: clock.enter(HEAD)),
+        whole.register_forward_hook(end),
+    ]
 
 
 def _on_gradient(tensor: Tensor, call: Callable[[], None]) -> None:
@@ -119,15 +125,17 @@ def time_collator(clock: PhaseClock, collator: Any) -> None:  # noqa: ANN401 - w
     _time_call(clock, collator.processor.image_processor, "preprocess", PREPARING)
 
 
-def time_trainer(clock: PhaseClock, trainer: GroundedTrainer) -> None:
+def time_trainer(clock: PhaseClock, trainer: GroundedTrainer) -> list[RemovableHandle]:
     """Times the steps of a run, each a lap; the first lap is what is before them.
 
     Args:
         clock: The clock.
         trainer: Its model, and its collator where there are no workers, are timed too.
+
+    Returns:
+        What takes the hooks off the model again.
     """
     steps = trainer.get_train_dataloader()
-    time_model(clock, trainer.model)
     time_collator(clock, steps.collator)
     trainer.get_train_dataloader = lambda: _TimedSteps(clock, steps)  # type: ignore[method-assign]
     trainer.add_callback(_Laps(clock))
@@ -135,13 +143,14 @@ def time_trainer(clock: PhaseClock, trainer: GroundedTrainer) -> None:
     _time_call(clock, trainer.accelerator, "backward", HEAD_BACK, after=REST)
     _time_call(clock, trainer.accelerator, "clip_grad_norm_", OPTIMISER)
     _time_call(clock, trainer, "_prepare_inputs", COPYING)
+    return time_model(clock, trainer.model)
 
 
-def time_engine(clock: PhaseClock, engine: HfEngine) -> None:
-    """Times what an engine does for its answers."""
-    time_model(clock, engine.model)
+def time_engine(clock: PhaseClock, engine: HfEngine) -> list[RemovableHandle]:
+    """Times what an engine does for its answers; returns what takes the hooks off its model again."""
     time_collator(clock, engine.collator)
     _time_call(clock, engine, "inputs", BATCHES)
+    return time_model(clock, engine.model)
 
 
 def _time_call(clock: PhaseClock, owner: Any, name: str, phase: str, *, after: str | None = None) -> None:  # noqa: ANN401

@@ -131,7 +131,7 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
     if recipe.batch.share_images:
         family.share_images(model, lockstep=current_launch().sharding in ("zero3", "fsdp"))
     if not uses_deepspeed():
-        _master_weights(model)
+        master_weights(model)
     kept = _keep_features(feed, model)
     prepared = Prepared(
         **{field.name: getattr(feed, field.name) for field in fields(feed)},
@@ -181,7 +181,7 @@ def plan(prepared: Prepared, processes: int) -> list[str]:
     return lines
 
 
-def _master_weights(model: torch.nn.Module) -> None:
+def master_weights(model: torch.nn.Module) -> None:
     """Keeps trained weights in float32: steps of a small learning rate round away in 16 bits.
 
     Autocast computes in the recipe's precision all the same. DeepSpeed keeps such copies by itself.
