@@ -12,6 +12,7 @@ train     that job's training on our path, with a plain loop and with TRL
 infer     that job's answers on our path, and with `generate` at several batch sizes
 profile   where the time of that job's steps and answers goes
 memory    memory of that job's training at its peak, by how a step's questions are computed
+load      how fast questions are read and prepared, by our collator, with workers and kept features, and by the processor
 gpu       steps and answers of Qwen3-VL in its real sizes on one GPU (perf/gpu.sh)
 wheels    names of the packages that `gpu` needs beside torch (make gpu-wheels)
 """
@@ -28,7 +29,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from perf import heads, infer, memory, paligemma, profile, train, volumes
+from perf import heads, infer, load, memory, paligemma, profile, train, volumes
 from perf.heads import HeadSize, run_heads
 from perf.paligemma import StepSize, run_paligemma
 from perf.rows import TASKS
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_comparison(commands.add_parser("infer", help="answers on our path and with `generate`"), infer)
     _add_comparison(commands.add_parser("profile", help="where the time of a step and of an answer goes"), profile)
     _add_comparison(commands.add_parser("memory", help="memory of training at its peak"), memory)
+    _add_comparison(commands.add_parser("load", help="how fast questions are read and prepared"), load)
     _add_gpu(commands)
     return parser
 
@@ -233,6 +235,10 @@ def _memory(options: argparse.Namespace) -> None:
     _compare(options, memory.CASES, memory.run_memory, sides="perf.memory_side")
 
 
+def _load(options: argparse.Namespace) -> None:
+    _compare(options, load.CASES, load.run_load, sides="perf.load_side")
+
+
 def _gpu(options: argparse.Namespace) -> None:
     if options.dry:
         os.environ["ACCELERATE_USE_CPU"] = "true"
@@ -282,6 +288,7 @@ COMMANDS = {
     "infer": _infer,
     "profile": _profile,
     "memory": _memory,
+    "load": _load,
     "gpu": _gpu,
     "wheels": _wheels,
 }

@@ -46,7 +46,7 @@ def train_plain(job: Job, *, watch: type[Stopwatch] = Stopwatch) -> dict[str, An
     started = watch()
     losses = []
     for rows in _batches(read_rows(job.data, job.task, job.questions), job.step):
-        batches = [_with_labels(job, processor, row) for row in rows]
+        batches = [with_labels(job, processor, row) for row in rows]
         tokens = sum((batch["labels"] != -100).sum() for batch in batches)
         total = 0.0
         for batch in batches:
@@ -191,8 +191,12 @@ def _pictures(job: Job, row: Row) -> list[PILImage.Image]:
     return [PILImage.open(job.data / path).convert("RGB") for path in row.images]
 
 
-def _with_labels(job: Job, processor: ProcessorMixin, row: Row) -> dict[str, Tensor]:
-    """A question with its answer, and labels on the answer and its end."""
+def with_labels(job: Job, processor: ProcessorMixin, row: Row) -> dict[str, Tensor]:
+    """A question with its answer, and labels on the answer and its end; its pictures are opened and prepared.
+
+    Returns:
+        The model's inputs with `labels` int64[1, L], -100 outside the target.
+    """
     target = row.answer + END
     inputs = processor(text=[_prompt(processor, row) + target], images=_pictures(job, row), return_tensors="pt")
     labels = inputs["input_ids"].clone()

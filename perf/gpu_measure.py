@@ -23,6 +23,7 @@ from infer.engines.local import local_engine
 from models.costs import family_costs
 from models.processes import process_state
 from models.registry import family_module
+from models.shared_prefix import NAME
 from perf.gpu_cases import WARM_STEPS, GpuCase
 from perf.gpu_inputs import Processor, Slices, volume_records
 from perf.gpu_models import DRY, RELEASED, build_config, build_model
@@ -100,9 +101,8 @@ class Lab:
             config = build_config((DRY if self.dry else RELEASED)[case.size], self.processor.tokenizer)
             longest = max(self._collator(recipe).measure(self._records(case, 1)), key=lambda length: length.total)
             self._model = build_model(config, recipe, self.device, longest)
-            # Its attention is the plain one where no batch is packed.
-            family_module(recipe.model.family).share_images(self._model)
             self._built = (case.size, case.kind)
+        _attend(self._model, shared=case.share)
         return self._model
 
     def _records(self, case: GpuCase, volumes: int) -> list[Record]:
@@ -272,6 +272,12 @@ def step_flops(model: PreTrainedModel, recipe: Recipe, lengths: Sequence[Length]
     first = lengths[0]
     prefix = Length(first.prefix - first.images, first.images, 0, first.pictures, first.prefix)
     return total - (len(lengths) - 1) * of(prefix)
+
+
+def _attend(model: PreTrainedModel, *, shared: bool) -> None:
+    """Attention as a run with or without shared images has it."""
+    inner: Any = next(module for module in model.modules() if hasattr(module, "get_rope_index"))
+    inner.language_model.set_attn_implementation(NAME if shared else "sdpa")
 
 
 def _twins(a: GpuCase, b: GpuCase) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ def run_side(side: str, job: Job) -> None:
 
 
 @contextmanager
-def prepared_job(job: Job, *, share: bool, epochs: int = 1, overrides: tuple[str, ...] = ()) -> Iterator[Prepared]:
+def prepared_job(job: Job, *, share: bool, epochs: int = 1, overrides: Sequence[str] = ()) -> Iterator[Prepared]:
     """The job as a run of `python -m train`: its rows are a prepared dataset while the context lasts.
 
     Args:
