@@ -111,7 +111,7 @@ def keep_features(model: PreTrainedModel, kept: KeptFeatures, *, lockstep: bool)
     train_on_sets(model, qwen3_vl_features, kept, lockstep=lockstep)
 
 
-def share_images(model: PreTrainedModel) -> None:
+def share_images(model: PreTrainedModel, *, lockstep: bool = False) -> None:  # noqa: ARG001 - as other families
     """Lets a model compute packed rows, and its patches as a product; see `models.shared_prefix` and `models.patches`."""
     use_shared_prefix(model)
     patches_as_product(model)

@@ -126,7 +126,7 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
     family.freeze(model, recipe.freeze)
     model = family.adapt(model, recipe.adapter, seed=recipe.train.seed)
     if recipe.batch.share_images:
-        family.share_images(model)
+        family.share_images(model, lockstep=current_launch().sharding in ("zero3", "fsdp"))
     if not uses_deepspeed():
         _master_weights(model)
     kept = _keep_features(feed, model)
