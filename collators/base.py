@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -32,6 +32,7 @@ class Length:
         pictures: Images that the model sees; views on one canvas are one.
         prefix: From the first token to the last of an image: what samples of the same images have in common at least.
             0 where they cannot share it.
+        head: Hash of those tokens, an image one of them: samples of the same images share a prefix if it is equal.
     """
 
     text: int
@@ -39,6 +40,7 @@ class Length:
     target: int
     pictures: int = 1
     prefix: int = 0
+    head: int = field(default=0, compare=False)
 
     @property
     def total(self) -> int:

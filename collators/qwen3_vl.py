@@ -115,8 +115,9 @@ class Qwen3VLCollator:
     def _length(self, record: Record, prompt: list[int], target: list[int]) -> Length:
         """Token counts of a sample whose prompt has one token for each image."""
         images, pictures = self.pictures.tokens(record), len(record.images)
-        prefix = self._head(prompt) - pictures + images if pictures else 0
-        return Length(len(prompt) - pictures, images, len(target), pictures, prefix)
+        head = prompt[: self._head(prompt)]
+        prefix = len(head) - pictures + images if pictures else 0
+        return Length(len(prompt) - pictures, images, len(target), pictures, prefix, hash(tuple(head)))
 
     def _head(self, prompt: list[int]) -> int:
         """Tokens of a prompt up to its last image."""

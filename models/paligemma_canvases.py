@@ -2,8 +2,7 @@
 
 Image and prompt see each other in the language model, so nothing after the projector is the same for two questions.
 Each canvas is encoded by itself: products of a batch may round otherwise than those of its parts, and then a sample's
-features could depend on which others are beside it. Processes that hold the weights together (ZeRO-3, FSDP) must run the
-tower equally often, whatever each has to encode: there all canvases of a pass are one batch.
+features could depend on which others are beside it.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from models.vision_sets import most_of_all
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -24,7 +25,8 @@ def share_canvases(model: PreTrainedModel, *, lockstep: bool = False) -> None:
 
     Args:
         model: The model, adapted or not.
-        lockstep: Processes hold the weights together.
+        lockstep: Processes hold the weights together (ZeRO-3, FSDP): all run the tower equally often, as often as the one
+            with most canvases, on one of their own again if need be.
     """
     inner = next(module for module in model.modules() if hasattr(module, "get_placeholder_mask"))
     inner.register_forward_pre_hook(partial(_encode_canvases, lockstep=lockstep), with_kwargs=True)
@@ -37,8 +39,10 @@ def _encode_canvases(
     places = keywords.pop("canvas_of", None)
     if places is None:
         return None
-    pixels = keywords.pop("pixel_values")
-    calls = [pixels] if lockstep else pixels.split(1)
-    features = torch.cat([inner.get_image_features(canvases).pooler_output for canvases in calls])  # type: ignore[operator]
+    canvases = list(keywords.pop("pixel_values").split(1))
+    if lockstep:
+        # In the backward pass too, of gradients that are 0.
+        canvases += canvases[:1] * (most_of_all(len(canvases), canvases[0].device) - len(canvases))
+    features = torch.cat([inner.get_image_features(canvas).pooler_output for canvas in canvases])  # type: ignore[operator]
     outputs = {"image": BaseModelOutputWithPooling(pooler_output=features[places])}
     return arguments, {**keywords, "mm_encoder_outputs": outputs}

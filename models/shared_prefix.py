@@ -11,8 +11,8 @@ rows it is its `sdpa`.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +29,10 @@ NAME = "shared_prefix"
 # Numbers of the largest mask of one call: 32 MiB in 16 bits. A single segment is never cut, so that one of more than
 # 2,900 tokens behind a prefix of as many may go beyond it.
 MASK_ELEMENTS = 2**24
+# Numbers of all masks that are kept.
+KEPT_ELEMENTS = 4 * MASK_ELEMENTS
+_Mask = tuple[int, tuple[int, ...], torch.dtype, torch.device]
+_masks: OrderedDict[_Mask, Tensor] = OrderedDict()
 
 
 class Reader(Protocol):
@@ -121,19 +125,27 @@ def _calls(prefix: int, segments: Sequence[int]) -> Iterator[tuple[int, ...]]:
     yield tuple(call)
 
 
-@lru_cache(maxsize=64)
 def _segment_mask(prefix: int, lengths: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """float[1, 1, T, N + T], 0 where a token of a segment may look (the prefix, its own segment up to itself), else -inf.
 
-    Kept for the layers of a pass and its backward pass. In the compute type, since kernels would make such a mask out of
-    a truth value themselves, in every layer anew, and autograd would keep each.
+    Kept for the layers of a pass and its backward pass, the newest up to a bound. In the compute type, since kernels would
+    make such a mask out of a truth value themselves, in every layer anew, and autograd would keep each.
     """
+    name = (prefix, lengths, dtype, device)
+    if name in _masks:
+        _masks.move_to_end(name)
+        return _masks[name]
     total = sum(lengths)
-    mask = torch.full((1, 1, total, prefix + total), -torch.inf, dtype=dtype)
-    mask[..., :prefix] = 0
-    for first, last in pairwise(accumulate(lengths, initial=0)):
-        mask[0, 0, first:last, prefix + first : prefix + last].triu_(1)
-    return mask.to(device, non_blocking=True)
+    # What validation computes could else not be trained on.
+    with torch.inference_mode(mode=False):
+        mask = torch.full((1, 1, total, prefix + total), -torch.inf, dtype=dtype)
+        mask[..., :prefix] = 0
+        for first, last in pairwise(accumulate(lengths, initial=0)):
+            mask[0, 0, first:last, prefix + first : prefix + last].triu_(1)
+        _masks[name] = mask.to(device, non_blocking=True)
+    while len(_masks) > 1 and sum(kept.numel() for kept in _masks.values()) > KEPT_ELEMENTS:
+        _masks.popitem(last=False)
+    return _masks[name]
 
 
 AttentionInterface.register(NAME, shared_prefix_attention)

@@ -84,7 +84,7 @@ class SetEncoder:
     def _encoded(self, sets: ImageSets, found: Sequence[Features | None]) -> list[Features]:
         """The features of all sets; those that are not found are encoded and kept."""
         missing = sum(features is None for features in found)
-        calls = self._most(missing) if self._lockstep else missing
+        calls = most_of_all(missing, next(self.inner.parameters()).device) if self._lockstep else missing
         complete: list[Features] = []
         for key, pixels, features in zip(sets.keys, sets.inputs(), found, strict=True):
             if features is None:
@@ -95,11 +95,17 @@ class SetEncoder:
             self._tower.encode(self.inner, self._tower.blank(self.inner))
         return complete
 
-    def _most(self, count: int) -> int:
-        """The largest number among all processes."""
-        counts = torch.tensor([count], device=next(self.inner.parameters()).device)
-        torch.distributed.all_reduce(counts, op=torch.distributed.ReduceOp.MAX)
-        return int(counts)
+
+def most_of_all(count: int, device: torch.device) -> int:
+    """The largest number among all processes, each of which says its own.
+
+    Args:
+        count: Number of this process.
+        device: Where this process computes.
+    """
+    counts = torch.tensor([count], device=device)
+    torch.distributed.all_reduce(counts, op=torch.distributed.ReduceOp.MAX)
+    return int(counts)
 
 
 class KeptInputs:

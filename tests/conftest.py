@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,6 +67,22 @@ def tiny(phantom_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         texts += [f"{record.task}: {record.question}", codec.encode(record.target, record.ask())]
     folder = tmp_path_factory.mktemp("tiny") / "model"
     build_tiny_qwen3_vl(folder, texts, TinySize(), seed=0)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_grouped_heads(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Qwen3-VL as the larger released ones are: three heads share keys and values, the head is not tied."""
+    import torch
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    folder = tmp_path_factory.mktemp("grouped_heads") / "model"
+    shutil.copytree(tiny, folder)
+    config = Qwen3VLConfig.from_pretrained(tiny)
+    config.text_config.update({"num_attention_heads": 6, "num_key_value_heads": 2, "tie_word_embeddings": False})
+    config.tie_word_embeddings = False
+    torch.manual_seed(0)
+    Qwen3VLForConditionalGeneration(config).float().save_pretrained(folder)
     return folder
 
 

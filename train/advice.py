@@ -100,7 +100,10 @@ def _checkpointing(setup: _Setup, model: ModelSize) -> Iterator[_Change]:  # noq
 
 
 def _batch(setup: _Setup, model: ModelSize) -> Iterator[_Change]:  # noqa: ARG001
-    """Every smaller size that gives steps of as many samples, largest first; or fewer tokens in a pass."""
+    """Every smaller size that gives steps of as many samples, largest first; or fewer tokens in a pass.
+
+    Passes that share images have two samples at least: the recipe schema refuses others.
+    """
     batch = setup.recipe.batch
     if batch.max_tokens is not None:
         longest = max(length.total for length in setup.workload.lengths)
@@ -110,7 +113,7 @@ def _batch(setup: _Setup, model: ModelSize) -> Iterator[_Change]:  # noqa: ARG00
             yield _Change(text, lambda run, tokens=tokens: _set(run, "batch", max_tokens=tokens))  # type: ignore[misc]
         return
     samples = batch.size * batch.accumulation
-    for size in range(batch.size - 1, 0, -1):
+    for size in range(batch.size - 1, int(batch.share_images), -1):
         if samples % size == 0:
             values = {"size": size, "accumulation": samples // size}
             text = f"batch.size={size} batch.accumulation={samples // size}"

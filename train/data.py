@@ -87,7 +87,8 @@ def load_measured(recipe: Recipe, split: str, collator: Collator, *, limit: int 
                 if _fits(recipe, collator, record, length):
                     keep.append(start + offset)
                     lengths.append(length)
-                    images = sets.setdefault(image_set(collator.encoder.shown(record)), len(sets))
+                    name = (image_set(collator.encoder.shown(record)), length.head)
+                    images = sets.setdefault(name, len(sets))
                     samples.append(_sample(recipe, record, length, images))
                 else:
                     dropped.append(record.id)

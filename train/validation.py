@@ -144,13 +144,14 @@ class GenerativeValidation:
         prepared = self.prepared
         cache, configured = model.config.use_cache, model.generation_config
         sharding = current_launch().sharding
+        whole = sharding not in ("zero3", "fsdp")
         model.eval()
         try:
             job = Job(
                 records=self.records,
                 decode=prepared.encoder.decode,
                 out=folder,
-                blocks=prediction_blocks(self.records, prepared.recipe, prepared.encoder),
+                blocks=prediction_blocks(self.records, prepared.recipe, prepared.encoder, whole=whole),
                 settings={"step": step},
                 lockstep=sharding == "zero3",
             )
@@ -163,7 +164,7 @@ class GenerativeValidation:
                     prepared.processor,
                     FolderImages(image_root(self.data)),
                     kept=self._kept(),
-                    whole=sharding not in ("zero3", "fsdp"),
+                    whole=whole,
                     lockstep=sharding == "zero3",
                 ),
                 lambda seconds, _: self._manifest(step, seconds),

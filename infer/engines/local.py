@@ -32,13 +32,21 @@ def shares_prefixes(recipe: Recipe) -> bool:
     return recipe.decoding.share_images and recipe.model.family == "qwen3_vl" and recipe.model.attention == "sdpa"
 
 
-def prediction_blocks(records: Sequence[Record], recipe: Recipe, encoder: Encoder) -> list[list[int]]:
+def prediction_blocks(
+    records: Sequence[Record], recipe: Recipe, encoder: Encoder, *, whole: bool = True
+) -> list[list[int]]:
     """Positions of the records of each engine call; see `infer.predict.Job`.
 
     A kill loses what a call has computed so far. Shared prefixes want longer ones: questions of the next image set take the
-    places of those that are through.
+    places of those that are through. Without them a block is a batch, and no larger than `decoding.batch_size` allows.
+
+    Args:
+        records: In dataset order.
+        recipe: The recipe in force.
+        encoder: Prompt, image plan and codec.
+        whole: See `local_engine`.
     """
-    if not shares_prefixes(recipe):
+    if not (shares_prefixes(recipe) and whole):
         return consecutive(len(records), recipe.decoding.batch_size)
     return together(records, REFILLS * recipe.decoding.batch_size, lambda record: image_set(encoder.shown(record)))
 

@@ -16,6 +16,7 @@ from collators.codecs.base import ClosedForm
 from collators.codecs.registry import get_codec
 from infer.engines.hf import HfEngine
 from infer.engines.label_tokens import label_tokens
+from infer.engines.shared_prefix import SharedPrefixEngine
 from infer.load import load_system
 from models.qwen3_vl import load_model
 from tests.collators.samples import PLAIN, folder_images, make_collator, pictures, plain_record
@@ -290,6 +291,20 @@ def test_shared_prefixes_change_neither_texts_nor_scores(phantom_data):
     )
     for one, other in zip(shared.generate(records), separate.generate(records), strict=True):
         same(one, other)
+
+
+def test_heads_that_share_keys_change_neither_texts_nor_scores(tiny_grouped_heads, phantom_data, make_recipe):
+    records = list(read_records(phantom_data, "test"))[:14]
+    recipe = make_recipe(FIRST, f"model.checkpoint={tiny_grouped_heads}")
+    model = load_model(recipe.model).eval()
+    collators = [
+        make_collator(recipe, folder_images(phantom_data), targets=False, share_images=share) for share in (True, False)
+    ]
+    separate = HfEngine(model, collators[1], max_new_tokens=5).generate(records)
+    shared = SharedPrefixEngine(model, collators[0], max_new_tokens=5, rows=4).generate(records)
+    for one, other in zip(shared, separate, strict=True):
+        same(one, other)
+    assert any(one.label_scores for one in shared)
 
 
 def test_an_untrained_model_in_the_papers_form_has_texts_without_scores(build):

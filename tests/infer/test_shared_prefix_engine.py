@@ -8,6 +8,7 @@ import torch
 from benchmarks.errors import DataError
 from infer.blocks import together
 from infer.engines.hf import HfEngine
+from infer.engines.local import prediction_blocks
 from infer.engines.shared_prefix import SharedPrefixEngine
 from models.qwen3_vl import load_model
 from tests.collators.samples import PLAIN, make_collator, pictures
@@ -22,8 +23,7 @@ def recipe(make_recipe):
     return make_recipe(*PLAIN)
 
 
-@pytest.fixture(scope="module")
-def model(recipe):
+def various(recipe):
     """Weights so large that answers differ from question to question, and so many end tokens that some come early."""
     model = load_model(recipe.model).eval()
     model.generation_config.eos_token_id = list(range(0, 600, 15))
@@ -33,6 +33,11 @@ def model(recipe):
             if parameter.dim() > 1:
                 parameter.add_(0.08 * torch.randn(parameter.shape, generator=generator))
     return model
+
+
+@pytest.fixture(scope="module")
+def model(recipe):
+    return various(recipe)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +66,14 @@ def test_answers_are_those_of_questions_asked_alone(rows, recipe, model, records
     assert shared(recipe, model, records, rows=rows).generate(records) == expected
     assert len({answer.ids for answer in expected}) > 10
     assert {answer.finish for answer in expected} == {"stop", "length"}
+
+
+def test_heads_that_share_keys(tiny_grouped_heads, make_recipe, records):
+    recipe = make_recipe(*PLAIN, f"model.checkpoint={tiny_grouped_heads}")
+    model = various(recipe)
+    expected = alone(recipe, model, records)
+    assert shared(recipe, model, records).generate(records) == expected
+    assert len({answer.ids for answer in expected}) > 10
 
 
 def test_order_of_the_questions_does_not_matter(recipe, model, records, expected):
@@ -158,3 +171,13 @@ def test_blocks_hold_whole_image_sets():
     for number, block in enumerate(blocks):
         for place in block:
             assert homes.setdefault(records[place].images or place, number) == number
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_batch_for_generate_is_no_longer_than_asked_for(whole, make_recipe, records):
+    """Processes that hold the weights together answer by `generate`, which takes a block as one batch."""
+    recipe = make_recipe(*PLAIN, "decoding.batch_size=3")
+    collator = make_collator(recipe, pictures(records), targets=False)
+    blocks = prediction_blocks(records, recipe, collator.encoder, whole=whole)
+    assert sorted(place for block in blocks for place in block) == list(range(len(records)))
+    assert (max(map(len, blocks)) <= 3) != whole

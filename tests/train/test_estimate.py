@@ -229,6 +229,16 @@ def test_advice_is_in_order_of_harm_sufficient_and_not_too_much(make):
     assert first.change == "train.gradient_checkpointing=true"
 
 
+def test_passes_that_share_images_are_not_advised_to_hold_one_sample(make):
+    recipe = make("batch.size=4", "batch.share_images=true", *BF16)
+    workload = dataclasses.replace(WORKLOAD, lengths=list(WORKLOAD.lengths) * 4, images=range(8))
+    words = [
+        word for item in advice_for(recipe, 0, workload=workload)[1] for word in item.change.split(" (")[0].split()
+    ]
+    assert "batch.size=2" in words
+    make("batch.size=4", "batch.share_images=true", *BF16, *(word for word in words if "=" in word))
+
+
 def test_each_number_is_that_of_the_changed_recipe(make):
     recipe = make("batch.size=4", "batch.accumulation=3", "images.max_pixels=1003520", *BF16)
     workload = dataclasses.replace(WORKLOAD, lengths=list(WORKLOAD.lengths) * 3)

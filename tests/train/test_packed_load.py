@@ -9,8 +9,10 @@ from collators.packing import image_set
 from models.registry import family_module
 from recipes.schema import Batch
 from tests.collators.samples import PLAIN, make_collator, pictures
-from tests.groups import grouped_records
+from tests.groups import grouped_records, write_groups
 from tests.train.costing import estimated, saved_bytes, trainable_model
+from train.cuts import packed_tokens
+from train.data import load_measured
 from train.memory import Launch
 from train.packed_load import PackedLoad
 from train.sizing import Workload
@@ -75,3 +77,18 @@ def test_a_workload_without_image_sets_is_not_packed(make_recipe):
     recipe = make_recipe(*PLAIN)
     lengths = make_collator(recipe, pictures(records := grouped_records((2,))), targets=True).measure(records)
     assert Workload(lengths, 1).packed(recipe, Launch()) is None
+
+
+@pytest.mark.parametrize("system", ["{question}", "always the same"])
+def test_a_beginning_of_its_own_is_counted_for_each_question(system, make_recipe, tmp_path):
+    """Prompts that differ before their images share no prefix: a pass would else hold more tokens than planned."""
+    prompt = tmp_path / "prompt.yaml"
+    prompt.write_text(f'{{system: "{system}", user: "{{task}}?"}}')
+    records = grouped_records((5, 2))
+    data = write_groups(tmp_path / "data", records)
+    recipe = make_recipe("codec=plain", f"prompt={{file: {prompt}}}", f"data.dataset={data}", "batch.share_images=true")
+    collator = make_collator(recipe, pictures(records), targets=True, share_images=True)
+    samples = load_measured(recipe, "train", collator, limit=None, quiet=True).samples
+    row = collator(records)
+    assert row["input_ids"].numel() <= packed_tokens(range(len(samples)), samples)
+    assert len(row["groups"]) == len({sample.images for sample in samples}) == (7 if "{" in system else 2)

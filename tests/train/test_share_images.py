@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import pytest
 import torch
+from transformers import PaliGemmaModel
 
 from models import shared_prefix
 from models.registry import family_module
@@ -14,7 +17,7 @@ from train.loss import summed_loss, supervision, token_weights
 EXACT = ("prompt.template=plain", "codec=plain", "data.validation=null", "adapter.dropout=0.0")
 
 
-def loss_and_gradients(recipe, records, batches, *, share, checkpointing=False):
+def loss_and_gradients(recipe, records, batches, *, share, checkpointing=False, **how):
     """Loss of a step over its passes, divided by what the step holds, and all gradients as one vector."""
     family = family_module(recipe.model.family)
     model = family.adapt(family.load_model(recipe.model), recipe.adapter, seed=0)
@@ -22,7 +25,7 @@ def loss_and_gradients(recipe, records, batches, *, share, checkpointing=False):
         if "lora_B" in name:  # zero at the beginning, which would leave half of the adapter without gradients
             torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(len(name)))
     if share:
-        family.share_images(model)
+        family.share_images(model, **how)
     if checkpointing:
         model.base_model.model.activation_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
@@ -57,6 +60,44 @@ def test_shared_equals_separate(sizes, reduction, checkpointing, make_recipe):
     shared = loss_and_gradients(recipe, records, [list(everyone)], share=True, checkpointing=checkpointing)
     assert shared[0] == pytest.approx(apart[0], rel=1e-6)
     assert distance(shared[1], apart[1]) < 1e-4
+
+
+def test_heads_that_share_keys(tiny_grouped_heads, make_recipe):
+    recipe = make_recipe(*EXACT, f"model.checkpoint={tiny_grouped_heads}")
+    records = grouped_records((5, 1, 2, 0))
+    apart = loss_and_gradients(recipe, records, [[i] for i in range(9)], share=False)
+    shared = loss_and_gradients(recipe, records, [list(range(9))], share=True)
+    assert shared[0] == pytest.approx(apart[0], rel=1e-6)
+    assert distance(shared[1], apart[1]) < 1e-4
+
+
+def test_rows_of_lengths_that_validation_had_can_be_trained_on(make_recipe):
+    recipe = make_recipe(*EXACT)
+    records = grouped_records((3,))
+    family = family_module(recipe.model.family)
+    model = family.adapt(family.load_model(recipe.model), recipe.adapter, seed=0)
+    family.share_images(model)
+    batch = make_collator(recipe, pictures(records), targets=True, share_images=True)(records)
+    inputs = {name: value for name, value in batch.items() if name not in ("labels", "owners")}
+    shared_prefix._masks.clear()
+    with torch.inference_mode():
+        expected = model(**inputs).logits
+    logits = model(**inputs).logits
+    logits.sum().backward()
+    assert torch.equal(logits, expected)
+
+
+def test_masks_are_kept_up_to_a_bound(monkeypatch):
+    monkeypatch.setattr(shared_prefix, "KEPT_ELEMENTS", 500)
+    monkeypatch.setattr(shared_prefix, "_masks", OrderedDict())
+    sizes = []
+    for prefix in range(12):
+        for _ in range(2):
+            mask = shared_prefix._segment_mask(prefix, (4, 5), torch.float32, torch.device("cpu"))
+            assert mask is shared_prefix._segment_mask(prefix, (4, 5), torch.float32, torch.device("cpu"))
+            assert mask.shape[-2:] == (9, prefix + 9)
+        sizes.append(sum(kept.numel() for kept in shared_prefix._masks.values()))
+    assert 300 < max(sizes) <= 500
 
 
 def test_full_fine_tuning_of_the_vision_tower_gets_the_gradients_of_all_questions(make_recipe):
@@ -131,6 +172,29 @@ def test_paligemma_with_shared_canvases_equals_separate(reduction, vision, canva
     shared = loss_and_gradients(recipe, records, [list(range(8))], share=True)
     assert shared[0] == pytest.approx(apart[0], rel=1e-6)
     assert distance(shared[1], apart[1]) < 1e-4
+
+
+@pytest.mark.parametrize("most", [3, 5])
+def test_the_tower_runs_as_often_as_in_the_process_with_most_canvases(most, canvas_recipe, monkeypatch):
+    """Of three canvases here, forwards and backwards; what else is run leaves no trace."""
+    recipe = canvas_recipe.model_copy(update={"adapter": canvas_recipe.adapter.model_copy(update={"vision": True})})
+    records = grouped_records((5, 1, 2), images=1)
+    calls = []
+    real = PaliGemmaModel.get_image_features
+
+    def counted(self, *arguments, **keywords):
+        found = real(self, *arguments, **keywords)
+        calls.append("forward")
+        found.pooler_output.register_hook(lambda _: calls.append("backward"))
+        return found
+
+    expected = loss_and_gradients(recipe, records, [list(range(8))], share=True)
+    monkeypatch.setattr(PaliGemmaModel, "get_image_features", counted)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda counts, op: counts.fill_(most))
+    found = loss_and_gradients(recipe, records, [list(range(8))], share=True, lockstep=True)
+    assert calls == ["forward"] * most + ["backward"] * most
+    assert found[0] == expected[0]
+    assert torch.equal(found[1], expected[1])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -93,6 +93,19 @@ def test_zero3_shares_images_as_one_process(kind, data, tiny, make_recipe, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["lora, vision: true", "full"])
+def test_zero3_shares_canvases_as_one_process(kind, tiny_paligemma, make_paligemma_recipe, tmp_path):
+    """One process has more of them in a pass than the other; the tower is trained."""
+    records = [*grouped_records((5, 1, 2, 9, 1, 1, 1), images=1), *grouped_records((5, 2), images=1, split="val")]
+    data = write_groups(tmp_path / "data", records)
+    common = words(data, tiny_paligemma(1), f"adapter={{kind: {kind}, dropout: 0.0}}", "canvas={size: 32}")
+    run(make_paligemma_recipe(*common, "batch.size=1", "batch.accumulation=20"), tmp_path / "one", silent)
+    shared = ["batch.size=5", "batch.accumulation=2", "batch.share_images=true"]
+    trained(deepspeed(tmp_path, 3), [*common, *shared], tmp_path / "two", recipe="demo/paligemma_lora")
+    assert_same_run(tmp_path / "two", tmp_path / "one")
+
+
+@pytest.mark.slow
 def test_fsdp_shares_images_as_one_process(data, tiny, make_recipe, tmp_path):
     common = words(data, tiny, "adapter.kind=full")
     run(make_recipe(*common, "batch.size=1", "batch.accumulation=20"), tmp_path / "one", silent)
