@@ -1,7 +1,8 @@
 """Keys and values of image sets with their questions: the prefix once, whatever the number of questions.
 
 A group's tokens stand in one buffer a layer, in the order in which they were computed: the prefix, the questions, then new
-tokens of all its answers in turns. Which of them a question may see is a mask, so nothing is ever copied or moved.
+tokens of all its answers in turns. Which of them a question may see is a mask, so nothing is copied for a question. A
+buffer's room for new tokens doubles when it is full: most answers end long before they may.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.shared_prefix import shared_prefix_attention
+
+# New tokens of each question that a buffer has room for at first.
+ROOM = 64
 
 
 class Group:
@@ -46,11 +50,20 @@ class Group:
 
     def write(self, layer: int, first: int, key: Tensor, value: Tensor) -> None:
         """Puts keys and values float[1, K, n, d] of a layer at the places from `first` on."""
-        if layer not in self._buffers:
-            shape = (*key.shape[:2], self.capacity, key.shape[3])
-            self._buffers[layer] = (key.new_empty(shape), value.new_empty(shape))
+        last = first + key.shape[2]
+        if layer not in self._buffers or self._buffers[layer][0].shape[2] < last:
+            self._enlarge(layer, first, key, value)
         for buffer, new in zip(self._buffers[layer], (key, value), strict=True):
-            buffer[:, :, first : first + new.shape[2]] = new
+            buffer[:, :, first:last] = new
+
+    def _enlarge(self, layer: int, used: int, key: Tensor, value: Tensor) -> None:
+        """Buffers of a layer with more room, which begin with the `used` tokens of those before."""
+        room = max(ROOM * len(self.sees), 2 * (used - self.prompt))
+        size = min(self.prompt + room, self.capacity)
+        larger = tuple(new.new_empty(*new.shape[:2], size, new.shape[3]) for new in (key, value))
+        for buffer, old in zip(larger, self._buffers.get(layer, ()), strict=False):
+            buffer[:, :, :used] = old[:, :, :used]
+        self._buffers[layer] = (larger[0], larger[1])
 
     def read(self, layer: int, last: int) -> tuple[Tensor, Tensor]:
         """Keys and values float[1, K, last, d] of a layer's first tokens, not copied."""

@@ -7,6 +7,7 @@ import torch
 
 from benchmarks.errors import DataError
 from infer.blocks import together
+from infer.engines.group_cache import Group
 from infer.engines.hf import HfEngine
 from infer.engines.local import prediction_blocks
 from infer.engines.shared_prefix import SharedPrefixEngine
@@ -100,6 +101,19 @@ def test_the_prefix_is_computed_once_and_the_images_too(recipe, model, records):
     assert tokens[0] <= most + 1
     assert all(count <= len(records) for count in tokens[1:])  # no padding: one token for each question
     assert tokens[1:] == sorted(tokens[1:], reverse=True)
+
+
+def test_room_for_answers_grows_with_them(recipe, model, records, expected, monkeypatch):
+    """Not by what they may have: the limit costs no memory."""
+    monkeypatch.setattr("infer.engines.group_cache.ROOM", 1)
+    assert shared(recipe, model, records).generate(records) == expected
+    group = Group((7, 3, 2), 1000, torch.device("cpu"))
+    made = torch.randn(2, 1, 2, 72, 4)
+    group.write(0, 0, *made[:, :, :, :12])
+    for first in range(12, 72, 2):
+        group.write(0, first, *made[:, :, :, first : first + 2])
+    assert torch.equal(torch.stack(group.read(0, 72)), made)
+    assert group._buffers[0][0].shape[2] <= 12 + 2 * 60
 
 
 def test_long_prompts_are_computed_in_several_passes(recipe, model, records, expected, monkeypatch):
