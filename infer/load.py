@@ -185,7 +185,8 @@ class Loader:
     """
 
     def __init__(self) -> None:
-        self._base: Model | None = None
+        # Sharing prefixes changes a base's layers, whatever adapter it takes.
+        self._base: tuple[Model, bool] | None = None
         self._adapted: PeftModel | None = None
         self._generation: GenerationConfig | None = None
 
@@ -210,13 +211,14 @@ class Loader:
 
     def _take_base(self, recipe: Recipe) -> PreTrainedModel:
         """The recipe's base without an adapter and with its own generation settings: an engine leaves others."""
-        if self._adapted is not None and self._base == recipe.model:
+        wanted = (recipe.model, shares_prefixes(recipe))
+        if self._adapted is not None and self._base == wanted:
             base = take_off(self._adapted)
             base.generation_config = self._generation
             return base
         self._adapted = None  # the memory is needed for the next
         base = _load(recipe.model)
-        self._base, self._generation = recipe.model, base.generation_config
+        self._base, self._generation = wanted, base.generation_config
         return base
 
 

@@ -9,8 +9,10 @@ import pytest
 import models.qwen3_vl as family
 from benchmarks.predictions import PREDICTIONS, read_manifest
 from infer.__main__ import main
+from infer.load import Loader, describe
 from infer.run import Request, run, run_all
 from models.qwen3_vl import load_model
+from models.vision_key import patch_layer
 from recipes.errors import UserError, run_command
 from tests.adapters import write_adapter_run
 
@@ -67,6 +69,17 @@ def test_each_of_several_runs_answers_as_it_does_alone(runs, phantom_data, tmp_p
     for name, each in runs.items():
         assert together[name] == content(run(request(each, phantom_data, tmp_path / "alone" / name))), name
     assert len({rows for rows, _ in together.values()}) == len(runs)
+
+
+def test_a_base_changed_for_shared_prefixes_is_not_lent_to_a_run_without(runs, loads):
+    loader, layers = Loader(), []
+    for share in ("true", "true", "false"):
+        overrides = [f"decoding.share_images={share}"]
+        layers.append(
+            patch_layer(loader.load(describe(str(runs["first"]), recipe_path=None, overrides=overrides)).model)
+        )
+    assert layers == ["PatchProduct", "PatchProduct", "Conv3d"]
+    assert len(loads) == 2
 
 
 def test_a_finished_folder_is_not_predicted_again(runs, phantom_data, tmp_path):
