@@ -29,14 +29,16 @@ class PackedLoad:
     steps: int
 
     @classmethod
-    def of(cls, lengths: Sequence[Length], images: Sequence[Hashable], batch: Batch, processes: int) -> PackedLoad:
+    def of(
+        cls, lengths: Sequence[Length], images: Sequence[Hashable], batch: Batch, *, seed: int, processes: int
+    ) -> PackedLoad:
         """Plans an epoch; classes are not balanced, which changes what a step holds but not how it is packed."""
         samples = [
             Sample(tokens=length.total, target=length.target, images=name, prefix=length.prefix)
             for length, name in zip(lengths, images, strict=True)
         ]
         shuffled = batch.model_copy(update={"sampler": "shuffle"})
-        steps = Plan(samples, shuffled, seed=0, processes=processes, packed=True).epoch(0)
+        steps = Plan(samples, shuffled, seed=seed, processes=processes, packed=True).epoch(0)
         passes = [micro.samples for step in steps for part in step.parts for micro in part if any(micro.weights)]
         return cls(lengths, images, passes, len(steps))
 

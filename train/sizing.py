@@ -37,7 +37,8 @@ class Workload:
         """The packed passes that a recipe makes of the samples; `None` if it packs none."""
         if not self.images:
             return None
-        return PackedLoad.of(self.lengths, self.images, recipe.batch, launch.processes)
+        seed = recipe.train.seed
+        return PackedLoad.of(self.lengths, self.images, recipe.batch, seed=seed, processes=launch.processes)
 
     def mean_step(self, recipe: Recipe, launch: Launch, count: Callable[[Length], float]) -> float:
         """What a mean optimiser step over all processes costs, by a formula for one sample."""

@@ -11,10 +11,11 @@ from recipes.schema import Batch
 from tests.collators.samples import PLAIN, make_collator, pictures
 from tests.groups import grouped_records, write_groups
 from tests.train.costing import estimated, saved_bytes, trainable_model
-from train.cuts import packed_tokens
+from train.cuts import Sample, packed_tokens
 from train.data import load_measured
 from train.memory import Launch
 from train.packed_load import PackedLoad
+from train.plan import Plan
 from train.sizing import Workload
 
 
@@ -27,7 +28,7 @@ def load_of(recipe, records, *, size):
     collator = make_collator(recipe, pictures(records), targets=True, share_images=True)
     lengths = collator.measure(records)
     batch = Batch(size=size, share_images=True)
-    return collator, PackedLoad.of(lengths, [image_set(record) for record in records], batch, 1)
+    return collator, PackedLoad.of(lengths, [image_set(record) for record in records], batch, seed=0, processes=1)
 
 
 @pytest.mark.parametrize("sizes", [(5,), (5, 1, 2, 9), (1, 1, 1)], ids=str)
@@ -42,6 +43,23 @@ def test_tokens_are_those_of_the_rows(sizes, make_recipe):
     assert row["input_ids"].numel() <= tokens <= 1.1 * row["input_ids"].numel()
     shape = load.largest()
     assert (shape.width, shape.images, shape.supervised) == (tokens, len(row["image_grid_thw"]) * 4, len(row["owners"]))
+
+
+def test_passes_are_those_of_the_runs_first_epoch(make_recipe):
+    records = grouped_records((1,) * 30)
+    lengths = make_collator(make_recipe(*PLAIN), pictures(records), targets=True).measure(records)
+    workload = Workload(lengths, 10, [image_set(record) for record in records])
+    found = []
+    for seed in (0, 7):
+        recipe = make_recipe(*PLAIN, f"train.seed={seed}", "batch.size=4", "batch.share_images=true")
+        samples = [
+            Sample(tokens=length.total, target=length.target, images=image_set(record), prefix=length.prefix)
+            for record, length in zip(records, lengths, strict=True)
+        ]
+        steps = Plan(samples, recipe.batch, seed=seed, processes=1, packed=True).epoch(0)
+        found.append(workload.packed(recipe, Launch()).passes)
+        assert found[-1] == [micro.samples for step in steps for part in step.parts for micro in part]
+    assert found[0] != found[1]
 
 
 def test_separate_samples_cost_what_they_do_alone(make_recipe):
