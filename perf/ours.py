@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from transformers import PrinterCallback
+from transformers import AutoProcessor, PrinterCallback
 from transformers.trainer_utils import SaveStrategy
 
 from benchmarks.images import image_size
@@ -130,7 +130,8 @@ def job_recipe(job: Job, *, share: bool, overrides: Sequence[str] = ()) -> Recip
         share: See `train_ours`.
         overrides: `section.key=value` changes to it.
     """
-    size, accumulation = (job.step, 1) if share else (1, job.step)
+    samples, accumulation = (job.step, 1) if share else (1, job.step)
+    size = AutoProcessor.from_pretrained(job.model).image_processor.size
     return load_recipe(
         "demo/lora",
         [
@@ -138,10 +139,10 @@ def job_recipe(job: Job, *, share: bool, overrides: Sequence[str] = ()) -> Recip
             f"model.checkpoint={json.dumps(str(job.model))}",
             "prompt.template=plain",
             "codec=plain",
-            # Pictures of whole tokens keep their size, whatever it is.
-            "images={min_pixels: 1024, max_pixels: 16777216}",
+            # As the other sides show them.
+            f"images={{min_pixels: {size['shortest_edge']}, max_pixels: {size['longest_edge']}}}",
             "adapter={kind: lora, rank: 8, alpha: 16, dropout: 0.0, roles: [attention, mlp]}",
-            f"batch={{size: {size}, accumulation: {accumulation}, loss_reduction: token, workers: 0}}",
+            f"batch={{size: {samples}, accumulation: {accumulation}, loss_reduction: token, workers: 0}}",
             f"batch.share_images={json.dumps(share)}",
             "train.learning_rate=1.0e-3",
             "train.weight_decay=0.0",

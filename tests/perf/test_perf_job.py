@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from transformers import AutoProcessor
 
 from benchmarks.errors import DataError
 from perf.__main__ import main
@@ -113,6 +114,19 @@ def test_tokens_are_those_before_and_after_the_end_of_the_pictures(folder):
     # question, its end and a line break, <|im_start|>, assistant and a line break, the answer and its end.
     tokens = {"shared": 3 + 3 * (4 + 2), "own": SIZE.tokens + 2 + 3 + 1}
     assert {key: measured[key] for key in tokens} == tokens
+
+
+def test_pictures_are_shown_as_the_models_own_processor_does(folder, tmp_path):
+    """One that enlarges and reduces them to 9 tokens."""
+    model = tmp_path / "model"
+    shutil.copytree(folder / "model", model)
+    processor = AutoProcessor.from_pretrained(model)
+    processor.image_processor.size = {"shortest_edge": 96 * 96, "longest_edge": 96 * 96}
+    processor.save_pretrained(model)
+    asked = Job(data=folder / "data", model=model, task="volumes", questions=5)
+    ours = train_ours(asked, share=True)
+    assert ours["losses"] == pytest.approx(train_plain(asked)["losses"], abs=1e-5)
+    assert ours["shared"] == 3 + 3 * (9 + 2)
 
 
 def test_pictures_may_lie_anywhere(folder, tmp_path):
