@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from benchmarks.schema import Record
 from collators.base import Collator
 from collators.packing import image_set
 from infer.engines.ahead import Readied, prepared_ahead, ready
+from infer.engines.answering import Answering, Question, Unit, Waiting
 from infer.engines.base import Generated
 from infer.engines.group_cache import Decode, Group, Prefill, Score
 from infer.engines.hf import HfEngine
@@ -30,79 +31,6 @@ from models.vision_sets import KeptInputs
 
 # Prompts of several image sets are computed in one pass up to so many tokens: enough to fill a GPU.
 PREFILL_TOKENS = 4096
-
-
-@dataclass(slots=True)
-class _Question:
-    """A question being answered.
-
-    Attributes:
-        number: Of its record in the block.
-        row: Of its question in the group.
-        prompt_tokens: Of its prompt alone.
-        last: The prompt's last token.
-        position: Of the next token, the same on all axes.
-        tokens: Generated so far.
-        broken: Whether its logits were not finite.
-    """
-
-    number: int
-    row: int
-    prompt_tokens: int
-    last: int
-    position: int
-    tokens: list[int] = field(default_factory=list)
-    broken: bool = False
-
-
-@dataclass(slots=True)
-class _Answering:
-    """A group with its questions, and those that are still being answered."""
-
-    group: Group
-    questions: list[_Question]
-    live: list[_Question]
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """Questions about one image set.
-
-    Attributes:
-        numbers: Of the records in the block.
-        inputs: The collator's batch of them.
-    """
-
-    numbers: list[int]
-    inputs: dict[str, Any]
-
-    @property
-    def tokens(self) -> int:
-        """Of the prompts, the prefix counted once."""
-        count: int = self.inputs["input_ids"].shape[1]
-        return count
-
-
-class _Waiting:
-    """Units that are not computed yet, one of them looked at."""
-
-    def __init__(self, units: Iterator[_Unit]) -> None:
-        self._units = units
-        self._next = next(units, None)
-
-    def __bool__(self) -> bool:
-        return self._next is not None
-
-    @property
-    def next(self) -> _Unit:
-        """The next unit, which stays."""
-        assert self._next is not None
-        return self._next
-
-    def take(self) -> _Unit:
-        """The next unit, which is gone then."""
-        unit, self._next = self.next, next(self._units, None)
-        return unit
 
 
 class SharedPrefixEngine(HfEngine):
@@ -141,8 +69,8 @@ class SharedPrefixEngine(HfEngine):
             ValueError: Other blocks were announced.
         """
         results: dict[int, Generated] = {}
-        waiting = _Waiting(self._readied(records, results))
-        answering: list[_Answering] = []
+        waiting = Waiting(self._readied(records, results))
+        answering: list[Answering] = []
         with self._memory(records):
             while waiting or answering:
                 answering += self._admit(waiting, answering)
@@ -162,7 +90,7 @@ class SharedPrefixEngine(HfEngine):
             for start in range(0, len(members), self.rows):
                 yield members[start : start + self.rows]
 
-    def _readied(self, records: Sequence[Record], results: dict[int, Generated]) -> Iterator[_Unit]:
+    def _readied(self, records: Sequence[Record], results: dict[int, Generated]) -> Iterator[Unit]:
         """The inputs of each image set, prepared ahead or now; records without any get an error row."""
         for members in self._units(records):
             chosen = [records[number] for number in members]
@@ -171,12 +99,12 @@ class SharedPrefixEngine(HfEngine):
                 raise ValueError(f"{chosen[0].id} was not announced: the next would be {readied.ids[0]}")
             results |= {members[place]: Generated(error=error) for place, error in readied.failed.items()}
             if readied.usable:
-                yield _Unit([members[place] for place in readied.usable], readied.inputs)
+                yield Unit([members[place] for place in readied.usable], readied.inputs)
 
-    def _admit(self, waiting: _Waiting, answering: Sequence[_Answering]) -> list[_Answering]:
+    def _admit(self, waiting: Waiting, answering: Sequence[Answering]) -> list[Answering]:
         """Computes the prompts of the next image sets, if there is room for their questions."""
         room = self.rows - sum(len(each.live) for each in answering)
-        units: list[_Unit] = []
+        units: list[Unit] = []
         while waiting and len(waiting.next.numbers) <= room - sum(len(unit.numbers) for unit in units):
             if units and sum(unit.tokens for unit in [*units, waiting.next]) > PREFILL_TOKENS:
                 break
@@ -188,7 +116,7 @@ class SharedPrefixEngine(HfEngine):
         inputs = joined([encode(unit.inputs) for unit in units])
         return self._prefill(inputs, [number for unit in units for number in unit.numbers])
 
-    def _prefill(self, inputs: dict[str, Any], numbers: Sequence[int]) -> list[_Answering]:
+    def _prefill(self, inputs: dict[str, Any], numbers: Sequence[int]) -> list[Answering]:
         """One packed pass over prompts, which also gives each answer's first token.
 
         Args:
@@ -202,7 +130,7 @@ class SharedPrefixEngine(HfEngine):
             Group(layout, self.max_new_tokens, self.model.device) if len(layout) > 1 else None
             for layout in layouts
         ]
-        found: list[_Answering] = []
+        found: list[Answering] = []
         last: list[int] = []
         start = 0
         for group, (prefix, *lengths) in zip(groups, layouts, strict=True):
@@ -215,8 +143,8 @@ class SharedPrefixEngine(HfEngine):
                 end += length
                 last.append(end - 1)
                 number = numbers[next(order)]
-                questions.append(_Question(number, row, prefix + length, ids[end - 1], positions[end - 1] + 1))
-            found.append(_Answering(group, questions, list(questions)))
+                questions.append(Question(number, row, prefix + length, ids[end - 1], positions[end - 1] + 1))
+            found.append(Answering(group, questions, list(questions)))
             start = end
         inputs["logits_to_keep"] = torch.tensor([last])
         moved = {
@@ -226,7 +154,7 @@ class SharedPrefixEngine(HfEngine):
         self._take(found, logits[0])
         return found
 
-    def _decode(self, answering: Sequence[_Answering]) -> None:
+    def _decode(self, answering: Sequence[Answering]) -> None:
         """One more token for every question that is still being answered."""
         questions = [question for each in answering for question in each.live]
         reader = Decode([(each.group, [question.row for question in each.live]) for each in answering])
@@ -242,7 +170,7 @@ class SharedPrefixEngine(HfEngine):
         reader.advance()
         self._take(answering, logits[0])
 
-    def _take(self, answering: Sequence[_Answering], logits: Tensor) -> None:
+    def _take(self, answering: Sequence[Answering], logits: Tensor) -> None:
         """Adds the likeliest token to each answer; logits float[M, V] of the M live questions."""
         finite = torch.isfinite(logits).all(dim=1)
         # One wait for the device a pass.
@@ -260,7 +188,7 @@ class SharedPrefixEngine(HfEngine):
                 and len(question.tokens) < self.max_new_tokens
             ]
 
-    def _finish(self, records: Sequence[Record], answered: _Answering) -> dict[int, Generated]:
+    def _finish(self, records: Sequence[Record], answered: Answering) -> dict[int, Generated]:
         """Texts and class scores of a group's questions."""
         texts = [self._read(question.tokens, question.prompt_tokens) for question in answered.questions]
         plans = [
@@ -277,7 +205,7 @@ class SharedPrefixEngine(HfEngine):
             for question, text, plan, found in zip(answered.questions, texts, plans, scores, strict=True)
         }
 
-    def _scores(self, answered: _Answering, plans: Sequence[LabelTokens | None]) -> list[dict[str, float] | None]:
+    def _scores(self, answered: Answering, plans: Sequence[LabelTokens | None]) -> list[dict[str, float] | None]:
         """Log probability of each class of each planned question, all of a group in one pass.
 
         A run of tokens is the prompt's last one and the answer up to what closes the class.
