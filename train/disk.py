@@ -33,7 +33,7 @@ def checkpoint_bytes(prepared: Prepared) -> int:
 
 
 def cache_bytes(prepared: Prepared, out: Path) -> int:
-    """Bytes by which the vision features of the run will grow on the disk of its folder, at most."""
+    """Bytes by which the vision features of the run will grow on the disk of its folder, if those there are its own."""
     store = None if prepared.kept is None else prepared.kept.store
     if not isinstance(store, DiskStore) or store.folder.stat().st_dev != out.stat().st_dev:
         return 0
