@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from recipes.schema import Batch
+from recipes.running import Batch
 
 OPEN = 8  # passes that are still filled up while questions of one image set stay together
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from benchmarks.schema import Record
 from collators.base import Collator
-from recipes.schema import Batch
+from recipes.running import Batch
 from train.cuts import MicroBatch
 from train.loss import supervision, token_weights
 from train.plan import Plan

@@ -12,7 +12,7 @@ from typing import Any, overload
 import torch
 from torch import nn
 
-from recipes.schema import Train
+from recipes.running import Train
 
 
 class MuonWithAdamW(torch.optim.Optimizer):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from collators.base import Length
 from models.costs import MicroBatch
-from recipes.schema import Batch
+from recipes.running import Batch
 from train.cuts import Sample
 from train.plan import Plan
 

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Hashable, Iterator, Sequence
 
-from recipes.schema import Batch
+from recipes.running import Batch
 from train.cuts import Sample, Step, cut_step, packed_tokens
 
 WINDOW = 32  # steps whose samples are sorted by length together

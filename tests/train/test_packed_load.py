@@ -7,7 +7,7 @@ import torch
 
 from collators.packing import image_set
 from models.registry import family_module
-from recipes.schema import Batch
+from recipes.running import Batch
 from tests.collators.samples import PLAIN, make_collator, pictures
 from tests.groups import grouped_records, write_groups
 from tests.train.costing import estimated, saved_bytes, trainable_model

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.schema import Batch
+from recipes.running import Batch
 from train.cuts import Sample, cut_step, packed_tokens
 from train.plan import WINDOW, Plan
 
