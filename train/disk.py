@@ -10,6 +10,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from benchmarks.dataset import write_atomic
+from models.costs import family_costs
 from models.processes import uses_deepspeed
 from models.vision_cache import feature_bytes
 from models.vision_store import DiskStore
@@ -18,6 +19,8 @@ from train.prepare import Prepared
 from train.trainer import TrainingError
 
 PROBE = 2**20
+# Three channels in float32; Qwen3-VL has each picture twice, as two moments.
+PIXEL_BYTES = 3 * 4 * 2
 # Processor, settings, random states and the Trainer's log.
 _BESIDE_WEIGHTS = 2**24
 
@@ -33,15 +36,24 @@ def checkpoint_bytes(prepared: Prepared) -> int:
 
 
 def cache_bytes(prepared: Prepared, out: Path) -> int:
-    """Bytes by which the vision features of the run will grow on the disk of its folder, if those there are its own."""
-    store = None if prepared.kept is None else prepared.kept.store
-    if not isinstance(store, DiskStore) or store.folder.stat().st_dev != out.stat().st_dev:
-        return 0
+    """Bytes by which features or pixels that the run keeps will grow on the disk of its folder, if those there are its own."""
     tokens = 0
     for split in filter(None, (prepared.train, prepared.validation)):
         sets = {sample.images: length.images for sample, length in zip(split.samples, split.lengths, strict=True)}
         tokens += sum(sets.values())
-    return max(0, min(store.limit, feature_bytes(prepared.model, tokens)) - store.counts.bytes)
+    if prepared.pixels is not None:
+        area = family_costs(prepared.recipe.model.family).pixels_per_token(prepared.model.config)
+        return _growth(prepared.pixels.store, tokens * area * PIXEL_BYTES, out)
+    if prepared.kept is not None and isinstance(prepared.kept.store, DiskStore):
+        return _growth(prepared.kept.store, feature_bytes(prepared.model, tokens), out)
+    return 0
+
+
+def _growth(store: DiskStore, size: int, out: Path) -> int:
+    """Bytes that a store still takes of so many, on the disk of a folder; none on another disk."""
+    if store.folder.stat().st_dev != out.stat().st_dev:
+        return 0
+    return max(0, min(store.limit, size) - store.counts.bytes)
 
 
 def check_room(prepared: Prepared, out: Path) -> None:

@@ -15,7 +15,7 @@ from benchmarks.dataset import image_root
 from collators.base import Collator
 from collators.encoder import Encoder, build_encoder
 from collators.sources import FolderImages
-from models.pixel_cache import open_pixel_cache
+from models.pixel_cache import PixelCache, open_pixel_cache
 from models.processes import process_state, quantized_device_map, uses_deepspeed
 from models.registry import family_collator, family_module
 from models.vision_cache import VisionCache, open_vision_cache
@@ -64,12 +64,14 @@ class Prepared(Feed):
     Attributes:
         model: Adapted model.
         kept: Where vision features are kept; `None` encodes them in every pass.
+        pixels: Where prepared pixels are kept; `None` prepares them for every pass.
         parameters: Group -> (trainable, all) parameter counts; ZeRO-3 leaves nothing to count later.
         trainable: Names of the trainable parameters.
     """
 
     model: PreTrainedModel
     kept: VisionCache | None
+    pixels: PixelCache | None
     parameters: dict[str, tuple[int, int]]
     trainable: list[str]
 
@@ -95,8 +97,6 @@ def read_feed(recipe: Recipe) -> Feed:
         max_target_tokens=recipe.batch.max_target_tokens,
         share_images=recipe.batch.share_images,
     )
-    if (pixels := open_pixel_cache(recipe, encoder, Path(recipe.data.dataset))) is not None:
-        collator.keep_pixels(pixels)
     quiet = not state.is_main_process
     train = load_measured(recipe, recipe.data.train, collator, limit=None, quiet=quiet)
     validation = None
@@ -133,10 +133,14 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
     if not uses_deepspeed():
         master_weights(model)
     kept = _keep_features(feed, model)
+    pixels = open_pixel_cache(recipe, feed.encoder, Path(recipe.data.dataset))
+    if pixels is not None:
+        feed.collator.keep_pixels(pixels)
     prepared = Prepared(
         **{field.name: getattr(feed, field.name) for field in fields(feed)},
         model=model,
         kept=kept,
+        pixels=pixels,
         parameters=family.trainable_by_group(model),
         trainable=sorted(name for name, parameter in model.named_parameters() if parameter.requires_grad),
     )

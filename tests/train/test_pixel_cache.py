@@ -10,6 +10,8 @@ import benchmarks.images
 from tests.groups import grouped_records, write_groups
 from tests.sharding import assert_same_run, weights
 from tests.train.runs import silent
+from train.disk import cache_bytes
+from train.prepare import prepare
 from train.run import run
 
 
@@ -61,6 +63,19 @@ def test_runs_have_the_same_bits_and_open_each_image_once(recipe_of, data, opene
         assert all(
             torch.equal(value, weights(tmp_path / "off")[key]) for key, value in weights(tmp_path / name).items()
         )
+
+
+def test_a_run_asks_for_the_room_that_its_pixels_take(recipe_of, data, tmp_path):
+    """PaliGemma's, which come once, take half of that."""
+    recipe = recipe_of(data, "vision_cache=pixels")
+    prepared = prepare(recipe, silent)
+    expected = cache_bytes(prepared, tmp_path)
+    for record in prepared.train.records:
+        prepared.collator([record])
+    taken = prepared.pixels.store.counts.bytes
+    times = 2 if recipe.model.family == "paligemma" else 1
+    assert expected / times == pytest.approx(taken, rel=0.05)
+    assert cache_bytes(prepare(recipe_of(data), silent), tmp_path) == 0
 
 
 def test_workers_keep_pixels_too(recipe_of, data, opened, tmp_path):
