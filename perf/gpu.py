@@ -47,6 +47,8 @@ def run_gpu(out: Path, *, budget: float, dry: bool) -> None:
     """
     from perf.gpu_measure import Lab
 
+    if dry:
+        torch.set_num_threads(1)  # threads of tiny products wait for each other
     lab = Lab(dry=dry)
     title = f"{lab.name}, torch {torch.__version__}" + (
         ", a dry run: shapes are small, figures mean nothing" if dry else ""

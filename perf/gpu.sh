@@ -23,6 +23,7 @@ else
   echo "$wheels has no wheels: the packages of this machine are used as they are" >&2
 fi
 export PYTHONPATH="$site:$PWD${PYTHONPATH:+:$PYTHONPATH}" HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
 export PYTORCH_CUDA_ALLOC_CONF=${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}
 # The budget lets no case begin late; this ends one that does not end.
 timeout --signal=INT 460 "$python" -m perf gpu --out "$out" "$@"

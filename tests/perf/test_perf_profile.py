@@ -90,6 +90,32 @@ def test_a_phase_inside_another_is_taken_off_it_even_after_an_error():
     assert clock.laps() == [{REST: 0, "outer": 3, "inner": 4}]
 
 
+def test_on_a_gpu_events_are_read_once_the_device_is_through(monkeypatch):
+    """Stands in for CUDA: the device reaches an event two seconds after the program has put it there."""
+    ticks, waited = Ticks(), []
+
+    class Event:
+        def __init__(self, *, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.reached = ticks.time + 2
+
+        def elapsed_time(self, other):
+            assert waited
+            return 1000.0 * (other.reached - self.reached)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append(1))
+    clock = PhaseClock(torch.device("cuda"), now=ticks)
+    ticks.time = 1
+    with clock.phase(VISION):
+        ticks.time = 5
+    clock.lap()
+    assert not waited
+    assert clock.laps() == [{REST: 1.0, VISION: 4.0}]
+
+
 @pytest.mark.parametrize("share", [True, False])
 def test_a_step_has_every_phase_and_no_backward_pass_through_a_frozen_tower(job, share):
     (part,) = profile_training(job, share=share).values()
