@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from benchmarks import schema
     from infer.engines.hf import HfEngine
+from infer.engines.shared_prefix import SharedPrefixEngine
 
 READING = "reading and decoding"
 PREPARING = "preparing pixels"
@@ -149,7 +150,7 @@ def time_trainer(clock: PhaseClock, trainer: GroundedTrainer) -> list[RemovableH
 def time_engine(clock: PhaseClock, engine: HfEngine) -> list[RemovableHandle]:
     """Times what an engine does for its answers; returns what takes the hooks off its model again."""
     time_collator(clock, engine.collator)
-    _time_call(clock, engine, "inputs", BATCHES)
+    _time_call(clock, engine, "_next" if isinstance(engine, SharedPrefixEngine) else "inputs", BATCHES)
     return time_model(clock, engine.model)
 
 

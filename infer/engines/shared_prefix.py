@@ -90,11 +90,15 @@ class SharedPrefixEngine(HfEngine):
             for start in range(0, len(members), self.rows):
                 yield members[start : start + self.rows]
 
+    def _next(self, records: Sequence[Record]) -> Readied:
+        """The inputs of the next image set; waits for a worker if there are any."""
+        return ready(self.collator, records) if self._ahead is None else next(self._ahead)
+
     def _readied(self, records: Sequence[Record], results: dict[int, Generated]) -> Iterator[Unit]:
         """The inputs of each image set, prepared ahead or now; records without any get an error row."""
         for members in self._units(records):
             chosen = [records[number] for number in members]
-            readied = ready(self.collator, chosen) if self._ahead is None else next(self._ahead)
+            readied = self._next(chosen)
             if readied.ids != tuple(record.id for record in chosen):
                 raise ValueError(f"{chosen[0].id} was not announced: the next would be {readied.ids[0]}")
             results |= {members[place]: Generated(error=error) for place, error in readied.failed.items()}
