@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,18 +83,13 @@ def faster(measured: Mapping[str, Mapping[str, Spread]], side: str, baseline: st
     return {name: round(measured[baseline][key].median / measured[side][key].median, 2) for name, key in keys.items()}
 
 
-def described(case: Case) -> dict[str, Any]:
-    """A case's numbers, for JSON."""
-    return {"task": case.task, **asdict(case.size)}
-
-
-def cells(measured: Mapping[str, Spread]) -> tuple[str, ...]:
-    """Seconds with their range, processor seconds and memory of a side, for a table."""
+def cells(measured: Mapping[str, Any]) -> tuple[str, ...]:
+    """Seconds with their range, processor seconds and memory of a side's figures, for a table."""
     seconds, cpu, peak = (measured[key] for key in FIGURES)
     return (
-        f"{seconds.median:.3f} ({seconds.lowest:.3f}-{seconds.highest:.3f})",
-        f"{cpu.median:.3f}",
-        f"{peak.median:,.0f}",
+        f"{seconds['median']:.3f} ({seconds['lowest']:.3f}-{seconds['highest']:.3f})",
+        f"{cpu['median']:.3f}",
+        f"{peak['median']:,.0f}",
     )
 
 
@@ -118,12 +113,42 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(head), line(rule), *map(line, rows)])
 
 
-def report(benchmark: str, figures: Mapping[str, Any], text: str, out: Path | None) -> None:
-    """Prints text and figures, the latter as JSON in the last line; writes both to a folder, if one is given."""
-    print(text)
-    line = json.dumps({"benchmark": benchmark, **figures})
-    print(line)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / f"{benchmark}.json").write_text(line + "\n", encoding="utf-8")
-        (out / f"{benchmark}.md").write_text(text + "\n", encoding="utf-8")
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A command that measures sides against each other.
+
+    Attributes:
+        name: Its name, and that of its files.
+        figures: What is written of a case, beside its numbers, from what its sides' processes printed.
+        text: The table of all cases, from their figures.
+    """
+
+    name: str
+    figures: Callable[[Case, Results], dict[str, Any]]
+    text: Callable[[Mapping[str, Any]], str]
+
+    def __call__(self, cases: Mapping[str, Case], *, rounds: int, threads: int, out: Path | None) -> None:
+        """Measures and prints, the figures as JSON in the last line.
+
+        Args:
+            cases: Name -> case.
+            rounds: Measurements of each side.
+            threads: Threads of each process, for the report.
+            out: Folder for the same as `NAME.json` and `NAME.md`, if they are wanted.
+
+        Raises:
+            MeasurementError: A process was ended, most likely because memory ran out.
+        """
+        results = measure(self.name, cases, rounds)
+        figures = {
+            name: {"task": case.task, **asdict(case.size), **self.figures(case, results[name])}
+            for name, case in cases.items()
+        }
+        text = self.text(figures)
+        print(text)
+        line = json.dumps({"benchmark": self.name, "rounds": rounds, "threads": threads, "cases": figures})
+        print(line)
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / f"{self.name}.json").write_text(line + "\n", encoding="utf-8")
+            (out / f"{self.name}.md").write_text(text + "\n", encoding="utf-8")

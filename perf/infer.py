@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from perf.comparison import Case, Results, cells, described, faster, markdown, measure, report, spreads, times
+from perf.comparison import Case, Comparison, Results, cells, faster, markdown, spreads, times
 from perf.rounds import Spread
 from perf.workload import Workload
 
@@ -37,24 +36,6 @@ CASES = {
 HEAD = ("case", "side", "s/question", "CPU s", "peak MiB", "x batch 1", "CPU", "x best", "CPU", "other texts")
 
 
-def run_infer(cases: Mapping[str, Case], *, rounds: int, threads: int, out: Path | None) -> None:
-    """Measures, prints, and writes `infer.json` and `infer.md`.
-
-    Args:
-        cases: Name -> case.
-        rounds: Measurements of each side.
-        threads: Threads of each process, for the report.
-        out: Folder for the files, if they are wanted.
-
-    Raises:
-        MeasurementError: A process was ended, most likely because memory ran out.
-    """
-    results = measure("infer", cases, rounds)
-    figures = {name: _figures(case, results[name]) for name, case in cases.items()}
-    rows = [row for name in cases for row in _rows(name, figures[name], spreads(results[name]))]
-    report("infer", {"rounds": rounds, "threads": threads, "cases": figures}, markdown(HEAD, rows), out)
-
-
 def _figures(case: Case, found: Results) -> dict[str, Any]:
     measured = spreads(found)
     fastest = best_batch(measured)
@@ -68,7 +49,7 @@ def _figures(case: Case, found: Results) -> dict[str, Any]:
         }
         for side in case.sides
     }
-    return {**described(case), "best": fastest, "sides": sides}
+    return {"best": fastest, "sides": sides}
 
 
 def best_batch(measured: Mapping[str, Mapping[str, Spread]]) -> str:
@@ -81,15 +62,22 @@ def other_texts(answers: Sequence[Sequence[int]], others: Sequence[Sequence[int]
     return sum(list(a) != list(b) for a, b in zip(answers, others, strict=True))
 
 
-def _rows(name: str, figures: Mapping[str, Any], measured: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _text(figures: Mapping[str, Any]) -> str:
+    return markdown(HEAD, [row for name, each in figures.items() for row in _rows(name, each)])
+
+
+def _rows(name: str, figures: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         (
             name,
             side,
-            *cells(measured[side]),
+            *cells(each),
             *times(each["times_alone"]),
             *times(each["times_best"]),
             f"{each['other_texts']} of {figures['questions']}",
         )
         for side, each in figures["sides"].items()
     ]
+
+
+run_infer = Comparison("infer", _figures, _text)

@@ -19,10 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from perf.comparison import Case, Results, described, markdown, measure, report
+from perf.comparison import Case, Comparison, Results, markdown
 from perf.rounds import spread
 from perf.workload import Workload
 
@@ -35,37 +34,28 @@ FIGURES = ("questions_per_second", "pictures_per_second")
 HEAD = ("case", "side", "questions/s", "pictures/s", "x stock")
 
 
-def run_load(cases: Mapping[str, Case], *, rounds: int, threads: int, out: Path | None) -> None:
-    """Measures, prints, and writes `load.json` and `load.md`.
-
-    Args:
-        cases: Name -> case.
-        rounds: Measurements of each side.
-        threads: Threads of each process, for the report.
-        out: Folder for the files, if they are wanted.
-
-    Raises:
-        MeasurementError: A process was ended, most likely because memory ran out.
-    """
-    results = measure("load", cases, rounds)
-    figures = {name: {**described(case), "sides": _sides(results[name])} for name, case in cases.items()}
-    rows = [
-        (name, side, *(f"{each[key]['median']:,.1f}" for key in FIGURES), f"{each['times_stock']:.2f}")
-        for name, case in figures.items()
-        for side, each in case["sides"].items()
-    ]
-    report("load", {"rounds": rounds, "threads": threads, "cases": figures}, markdown(HEAD, rows), out)
-
-
-def _sides(found: Results) -> dict[str, Any]:
+def _figures(case: Case, found: Results) -> dict[str, Any]:  # noqa: ARG001 - as other comparisons
     spreads = {
         side: {key: spread([each[key] for each in rounds], 2) for key in FIGURES} for side, rounds in found.items()
     }
     stock = spreads["stock"][FIGURES[0]].median
-    return {
+    sides = {
         side: {
             **{key: asdict(value) for key, value in each.items()},
             "times_stock": round(each[FIGURES[0]].median / stock, 2),
         }
         for side, each in spreads.items()
     }
+    return {"sides": sides}
+
+
+def _text(figures: Mapping[str, Any]) -> str:
+    rows = [
+        (name, side, *(f"{each[key]['median']:,.1f}" for key in FIGURES), f"{each['times_stock']:.2f}")
+        for name, case in figures.items()
+        for side, each in case["sides"].items()
+    ]
+    return markdown(HEAD, rows)
+
+
+run_load = Comparison("load", _figures, _text)

@@ -19,10 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from perf.comparison import Case, Results, described, markdown, measure, report
+from perf.comparison import Case, Comparison, Results, markdown
 from perf.rounds import spread
 from perf.workload import Workload
 
@@ -35,20 +34,23 @@ FIGURES = ("process", "tensors")
 HEAD = ("case", "side", "process MiB", "tensors MiB", "process : shared", "tensors : shared")
 
 
-def run_memory(cases: Mapping[str, Case], *, rounds: int, threads: int, out: Path | None) -> None:
-    """Measures, prints, and writes `memory.json` and `memory.md`.
+def _figures(case: Case, found: Results) -> dict[str, Any]:  # noqa: ARG001 - as other comparisons
+    spreads = {
+        side: {key: spread([each[key] for each in rounds], 1) for key in FIGURES} for side, rounds in found.items()
+    }
+    shared = spreads["shared"]
+    sides = {
+        side: {
+            **{key: asdict(each[key]) for key in FIGURES},
+            **{f"{key}_ratio": each[key].median / max(shared[key].median, 0.1) for key in FIGURES},
+            "losses": found[side][0]["losses"],
+        }
+        for side, each in spreads.items()
+    }
+    return {"sides": sides}
 
-    Args:
-        cases: Name -> case.
-        rounds: Measurements of each side.
-        threads: Threads of each process, for the report.
-        out: Folder for the files, if they are wanted.
 
-    Raises:
-        MeasurementError: A process was ended, most likely because memory ran out.
-    """
-    results = measure("memory", cases, rounds)
-    figures = {name: {**described(case), "sides": _sides(results[name])} for name, case in cases.items()}
+def _text(figures: Mapping[str, Any]) -> str:
     rows = [
         (
             name,
@@ -59,19 +61,7 @@ def run_memory(cases: Mapping[str, Case], *, rounds: int, threads: int, out: Pat
         for name, case in figures.items()
         for side, each in case["sides"].items()
     ]
-    report("memory", {"rounds": rounds, "threads": threads, "cases": figures}, markdown(HEAD, rows), out)
+    return markdown(HEAD, rows)
 
 
-def _sides(found: Results) -> dict[str, Any]:
-    spreads = {
-        side: {key: spread([each[key] for each in rounds], 1) for key in FIGURES} for side, rounds in found.items()
-    }
-    shared = spreads["shared"]
-    return {
-        side: {
-            **{key: asdict(each[key]) for key in FIGURES},
-            **{f"{key}_ratio": each[key].median / max(shared[key].median, 0.1) for key in FIGURES},
-            "losses": found[side][0]["losses"],
-        }
-        for side, each in spreads.items()
-    }
+run_memory = Comparison("memory", _figures, _text)

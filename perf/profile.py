@@ -14,11 +14,10 @@ last one's end, as another clock measured it. Of several rounds the one with the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median_low
 from typing import Any
 
-from perf.comparison import Case, Results, described, markdown, measure, report
+from perf.comparison import Case, Comparison, Results, markdown
 from perf.workload import Workload
 
 SIDES = ("train-shared", "train-separate", "train-cached", "answer-shared", "answer-separate")
@@ -30,22 +29,12 @@ CASES = {
 }
 
 
-def run_profile(cases: Mapping[str, Case], *, rounds: int, threads: int, out: Path | None) -> None:
-    """Measures, prints, and writes `profile.json` and `profile.md`.
+def _figures(case: Case, found: Results) -> dict[str, Any]:  # noqa: ARG001 - as other comparisons
+    return {"parts": _parts(found)}
 
-    Args:
-        cases: Name -> case.
-        rounds: Measurements of each side.
-        threads: Threads of each process, for the report.
-        out: Folder for the files, if they are wanted.
 
-    Raises:
-        MeasurementError: A process was ended, most likely because memory ran out.
-    """
-    results = measure("profile", cases, rounds)
-    figures = {name: {**described(case), "parts": _parts(results[name])} for name, case in cases.items()}
-    text = "\n\n".join(f"{name}\n\n{_table(each['parts'])}" for name, each in figures.items())
-    report("profile", {"rounds": rounds, "threads": threads, "cases": figures}, text, out)
+def _text(figures: Mapping[str, Any]) -> str:
+    return "\n\n".join(f"{name}\n\n{_table(each['parts'])}" for name, each in figures.items())
 
 
 def _parts(found: Results) -> dict[str, Any]:
@@ -70,3 +59,6 @@ def _table(parts: Mapping[str, Any]) -> str:
 
 def _cell(seconds: float | None, total: float) -> str:
     return "" if seconds is None else f"{seconds:.4f} ({seconds / total:.0%})"
+
+
+run_profile = Comparison("profile", _figures, _text)

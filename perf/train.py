@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from perf.comparison import Case, Results, cells, described, faster, markdown, measure, report, spreads, times
+from perf.comparison import Case, Comparison, Results, cells, faster, markdown, spreads, times
 from perf.workload import GROUP, Workload
 
 SIDES = ("plain", "trl", "separate", "shared")
@@ -36,26 +35,6 @@ CASES = {
 HEAD = ("case", "side", "s/question", "CPU s", "peak MiB", "x plain", "CPU", "x TRL", "CPU", "of ideal")
 
 
-def run_train(cases: Mapping[str, Case], *, rounds: int, threads: int, out: Path | None) -> None:
-    """Measures, prints, and writes `train.json` and `train.md`.
-
-    Args:
-        cases: Name -> case.
-        rounds: Measurements of each side.
-        threads: Threads of each process, for the report.
-        out: Folder for the files, if they are wanted.
-
-    Raises:
-        MeasurementError: A process was ended, most likely because memory ran out.
-    """
-    results = measure("train", cases, rounds)
-    figures = {name: _figures(case, results[name]) for name, case in cases.items()}
-    rows = [row for name in cases for row in _rows(name, figures[name], spreads(results[name]))]
-    worst = max(each["loss_difference"] for each in figures.values())
-    text = f"{markdown(HEAD, rows)}\n\nlargest difference of a step's loss from the plain loop's: {worst:.1e}"
-    report("train", {"rounds": rounds, "threads": threads, "cases": figures}, text, out)
-
-
 def _figures(case: Case, found: Results) -> dict[str, Any]:
     measured = spreads(found)
     ours = next(rounds[0] for rounds in found.values() if "own" in rounds[0])
@@ -69,7 +48,6 @@ def _figures(case: Case, found: Results) -> dict[str, Any]:
         for side in case.sides
     }
     return {
-        **described(case),
         "shared_tokens": ours["shared"],
         "own_tokens": ours["own"],
         "ideal": best,
@@ -94,11 +72,20 @@ def loss_difference(losses: Mapping[str, Sequence[float]]) -> float:
     return max(abs(a - b) for each in losses.values() for a, b in zip(losses["plain"], each, strict=True))
 
 
-def _rows(name: str, figures: Mapping[str, Any], measured: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _text(figures: Mapping[str, Any]) -> str:
+    rows = [row for name, each in figures.items() for row in _rows(name, each)]
+    worst = max(each["loss_difference"] for each in figures.values())
+    return f"{markdown(HEAD, rows)}\n\nlargest difference of a step's loss from the plain loop's: {worst:.1e}"
+
+
+def _rows(name: str, figures: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows = []
     for side, each in figures["sides"].items():
         plain, trl = (each[f"times_{baseline}"] for baseline in BASELINES)
         best = figures["ideal"] if side == "shared" else None
         reached = "" if best is None else f"{plain['seconds'] / best:.0%} of {best:.2f}"
-        rows.append((name, side, *cells(measured[side]), *times(plain), *times(trl), reached))
+        rows.append((name, side, *cells(each), *times(plain), *times(trl), reached))
     return rows
+
+
+run_train = Comparison("train", _figures, _text)
