@@ -4,8 +4,10 @@
 
 `D` holds `volumes.plain.jsonl` and `pairs.plain.jsonl`: a line `{"id", "images": [paths], "question", "answer"}` for each
 question, paths absolute or relative to `D`, questions about the same images with the same list. `M` is a Qwen3-VL;
-`python -m perf workload` writes both. Training is one pass over the first questions in order: LoRA of rank 8, alpha 16, without dropout, on the
-seven projections of each block of the language model; five questions an optimiser step, the last may have fewer; the loss
+`python -m perf workload` writes both.
+
+Training is one pass over the first questions in order: LoRA of rank 8, alpha 16, without dropout, on the seven
+projections of each block of the language model; five questions an optimiser step, the last may have fewer; the loss
 is the mean over all answer and end tokens of a step; AdamW at a constant 1e-3 without decay, gradients clipped to 1.
 With `--infer` each question is answered greedily in exactly 32 tokens.
 
