@@ -127,7 +127,9 @@ def _opened(path: Path, where: str) -> PIL.Image.Image:
     try:
         if not path.is_file():
             raise DataError(
-                f"image file {path} does not exist", where=where, fix="check --image-root and the image's path"
+                f"image file {path} does not exist",
+                where=where,
+                fix="check the image's path; `python -m benchmarks prepare` takes the images' folder as --image-root",
             )
         image = PIL.Image.open(path)
         frames = getattr(image, "n_frames", 1)

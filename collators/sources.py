@@ -47,7 +47,9 @@ class FolderImages:
             return known_sha256(path)
         except OSError as error:
             raise DataError(
-                f"image file {path} cannot be read: {error}", where=where, fix="check --image-root and the image's path"
+                f"image file {path} cannot be read: {error}",
+                where=where,
+                fix="check the image's path; `python -m benchmarks prepare` takes the images' folder as --image-root",
             ) from error
 
 

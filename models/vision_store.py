@@ -202,7 +202,7 @@ class DiskStore:
         if key not in self._damaged:
             self._damaged.add(key)
             self._tell(
-                f"WARNING: vision cache file {self._path(key)} {why}: its features are computed anew and written over it; "
+                f"WARNING: vision cache file {self._path(key)} {why}: what it held is computed anew and written over it; "
                 "if this goes on, check the disk, and remove the folder"
             )
 
@@ -255,7 +255,7 @@ class DiskStore:
             raise UserError(
                 f"the vision cache cannot be written: {error}",
                 where=str(self.folder),
-                fix="set vision_cache_dir to a folder that may be written, or vision_cache: memory or off",
+                fix="set vision_cache_dir to a folder that may be written, or vision_cache: off (or memory, if the tower is not trained)",
             ) from error
 
     def _scan(self) -> tuple[int, int]:
@@ -297,6 +297,6 @@ def _count(counts: Counts, found: Features | None) -> None:
 
 def _bound(where: str, files: int, limit: int) -> str:
     return (
-        f"vision cache ({where}): {files:,} image sets fill its {limit / 2**30:.1f} GiB; it keeps them and takes no more, "
-        "further ones are computed every time (raise vision_cache_gib to keep them)"
+        f"vision cache ({where}): beside {files:,} image sets there is no room for the next one in its {limit / 2**30:.3g} GiB; "
+        "it keeps what it has, all others are computed every time (raise vision_cache_gib to keep them)"
     )

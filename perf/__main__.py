@@ -29,7 +29,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from perf import heads, infer, load, memory, paligemma, profile, train, volumes
+from perf import heads, infer, job, load, memory, paligemma, profile, train, volumes, workload
 from perf.heads import HeadSize, run_heads
 from perf.paligemma import StepSize, run_paligemma
 from perf.rows import TASKS
@@ -77,13 +77,15 @@ def _parser() -> argparse.ArgumentParser:
     volume = commands.add_parser("volumes", help="a training step and an answer by the number of slices")
     _add_size(volume, VolumeSize, volumes.SIDES, rounds=2)
     volume.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    work = commands.add_parser("workload", help="data and a random model for `job`")
+    work = _add_documented(commands, "workload", workload, "data and a random model for `job`")
     work.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets the folders data and model")
     _add_fields(work, Workload)
-    job = commands.add_parser("job", help="one fixed job, training or answers, for comparison with other programs")
-    _add_job(job)
-    job.add_argument("--out", type=Path, required=True, metavar="FILE", help="gets the figures as JSON")
-    job.add_argument("--infer", action="store_true", help="answer; without it, train")
+    fixed = _add_documented(
+        commands, "job", job, "one fixed job, training or answers, for comparison with other programs"
+    )
+    _add_job(fixed)
+    fixed.add_argument("--out", type=Path, required=True, metavar="FILE", help="gets the figures as JSON")
+    fixed.add_argument("--infer", action="store_true", help="answer; without it, train")
     _add_comparison(commands.add_parser("train", help="training on our path, with a plain loop and with TRL"), train)
     _add_comparison(commands.add_parser("infer", help="answers on our path and with `generate`"), infer)
     _add_comparison(commands.add_parser("profile", help="where the time of a step and of an answer goes"), profile)
@@ -91,6 +93,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_comparison(commands.add_parser("load", help="how fast questions are read and prepared"), load)
     _add_gpu(commands)
     return parser
+
+
+def _add_documented(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, module: ModuleType, line: str
+) -> argparse.ArgumentParser:
+    """A command whose `--help` is the module's own text."""
+    return commands.add_parser(
+        name, help=line, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def _add_gpu(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -117,7 +128,7 @@ def _add_size(
 
 def _add_fields(parser: argparse.ArgumentParser, size: type[HeadSize | StepSize | VolumeSize | Workload]) -> None:
     for field in fields(size):
-        parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default: {field.default}")
+        parser.add_argument(f"--{field.name}", type=_positive, default=field.default, help=f"default: {field.default}")
 
 
 def _add_job(parser: argparse.ArgumentParser) -> None:
@@ -140,7 +151,10 @@ def _add_comparison(parser: argparse.ArgumentParser, benchmark: ModuleType) -> N
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not positive")
     return number

@@ -182,7 +182,7 @@ def _record(job: Job, row: Row, number: int, sizes: dict[Path, tuple[int, int]])
     images = []
     for path in ((job.data / name).resolve() for name in row.images):
         if path not in sizes:
-            sizes[path] = image_size(path, where=f"{source.file} row {number}")
+            sizes[path] = image_size(path, where=f"{rows_file(job.data, job.task)} row {number}")
         width, height = sizes[path]
         images.append(Image(path=path.relative_to(ROOT).as_posix(), width=width, height=height))
     return Record(

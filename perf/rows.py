@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -24,7 +25,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    images: tuple[str, ...]
+    images: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     question: str
     answer: str
 

@@ -2,9 +2,9 @@
 
     python -m perf workload --out FOLDER
 
-`FOLDER/data` gets grey PNG files and two files of rows (`perf.rows`): in `volumes.plain.jsonl` five rows in a row ask
-about the slices of one volume, in `pairs.plain.jsonl` each row asks about two views of its own. Question and answer of
-a row have `tokens` tokens together, which the model's tokenizer has counted; the chat template's own tokens come on top.
+`FOLDER/data` gets grey PNG files of `pixels` x `pixels` (256 make 64 tokens, 320 make 100) and two files of `questions`
+rows each (`perf.rows`): in `volumes.plain.jsonl` `group` rows after one another ask about the `slices` slices of one
+volume, in `pairs.plain.jsonl` each row asks about two views of its own. Question and answer of a row have `tokens` tokens together, which the model's tokenizer has counted; the chat template's own tokens come on top.
 `FOLDER/model` gets a Qwen3-VL of 4,961,312 random weights: 1.0 M of them in vision tower and projector, 1.6 M in the
 embeddings, which the head shares, and 2.4 M in the blocks of the language model. Vision and language take about the
 shares of the work that they have in the model of 2 B. The same sizes give the same bytes.

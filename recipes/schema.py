@@ -106,7 +106,7 @@ class Recipe(Section):
             tower instead, for towers that are trained: reading and resizing are done once.
         vision_cache_dir: Folder for `disk` and `pixels`; `null` takes the folder `vision_cache` in that of the dataset.
         vision_cache_gib: Bound on the features' size in GiB, in memory for each process; when it is reached, further image
-            sets are encoded every time.
+            sets are encoded every time. Bound and folder may change when a run is continued.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]

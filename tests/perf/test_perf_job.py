@@ -10,6 +10,7 @@ from benchmarks.errors import DataError
 from perf.__main__ import main
 from perf.baselines import answer_plain, train_plain, train_trl
 from perf.ours import answer_ours, read_records, train_ours
+from perf.rounds import MeasurementError
 from perf.rows import TASKS, Row, read_rows, write_rows
 from perf.stopwatch import NEW_TOKENS, Job
 from perf.workload import Workload, write_workload
@@ -56,6 +57,21 @@ def test_answers_are_reported_with_32_tokens_a_question(folder, task):
     assert min(figures[key] for key in KEYS[:3]) > 0
     assert figures["loss"] is None
     assert figures["new_tokens"] == 32 * SIZE.questions
+
+
+@pytest.mark.parametrize("out", ["missing/out.json", "folder"])
+def test_figures_that_cannot_be_written_are_refused_before_the_work(tmp_path, out):
+    (tmp_path / "folder").mkdir()
+    words = ["job", "--data", "none", "--model", "none", "--task", "pairs", "--questions", "1"]
+    with pytest.raises(MeasurementError, match="cannot be written"):
+        main([*words, "--out", str(tmp_path / out)])
+
+
+def test_a_missing_picture_is_named_with_its_row(tmp_path):
+    write_rows(tmp_path, "pairs", [Row(id="a", images=("none.png",), question="b", answer="c")])
+    with pytest.raises(DataError, match=r"none\.png does not exist") as raised:
+        read_records(Job(data=tmp_path, model=tmp_path, task="pairs", questions=1))
+    assert raised.value.where == f"{tmp_path / 'pairs.plain.jsonl'} row 1"
 
 
 @pytest.mark.parametrize("task", TASKS)

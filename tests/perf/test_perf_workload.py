@@ -94,9 +94,21 @@ def test_what_cannot_be_read_is_named(tmp_path):
     with pytest.raises(DataError, match=r"not a row.*answer") as raised:
         read_rows(tmp_path, "volumes", 1)
     assert raised.value.where.endswith("volumes.plain.jsonl row 1")
+    write_rows(tmp_path, "volumes", [Row(id="a", images=(), question="c", answer="d")])
+    with pytest.raises(DataError, match=r"not a row.*images"):
+        read_rows(tmp_path, "volumes", 1)
 
 
 @pytest.mark.parametrize(("size", "message"), [({"pixels": 100}, "no whole tokens"), ({"tokens": 1}, "no question")])
 def test_sizes_that_make_no_rows_are_refused(size, message):
     with pytest.raises(MeasurementError, match=message):
         Workload(**size)
+
+
+@pytest.mark.parametrize("field", ["questions", "slices", "group", "pixels"])
+@pytest.mark.parametrize("value", ["0", "-32", "many"])
+def test_sizes_are_positive_whole_numbers(tmp_path, capsys, field, value):
+    with pytest.raises(SystemExit, match="2"):
+        main(["workload", "--out", str(tmp_path), f"--{field}={value}"])
+    assert f"--{field}: {value if value != 'many' else repr(value)} is no" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
