@@ -7,7 +7,7 @@ What a checkpointed block recomputes belongs to the way back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback
 
+from benchmarks.schema import Record
+from collators.base import Collator
 from collators.sources import ImageSource
 from perf.phases import REST, PhaseClock
 from train.loader import Inputs, StepBatches, StepLoader
@@ -147,9 +149,16 @@ def time_trainer(clock: PhaseClock, trainer: GroundedTrainer) -> list[RemovableH
 
 
 def time_engine(clock: PhaseClock, engine: HfEngine) -> list[RemovableHandle]:
-    """Times what an engine does for its answers; returns what takes the hooks off its model again."""
+    """Times what an engine does for its answers, without worker processes.
+
+    Returns:
+        What takes the hooks off its model again.
+    """
     time_collator(clock, engine.collator)
-    _time_call(clock, engine, "inputs", BATCHES)
+    timed: Any = _TimedCollator(clock, engine.collator)
+    if engine.inputs is engine.collator:
+        engine.inputs = timed
+    engine.collator = timed
     return time_model(clock, engine.model)
 
 
@@ -190,6 +199,21 @@ class _TimedImages:
 
 def _itself(source: ImageSource) -> ImageSource:
     return source
+
+
+class _TimedCollator:
+    """Times how long batches take."""
+
+    def __init__(self, clock: PhaseClock, collator: Collator) -> None:
+        self._clock = clock
+        self._collator = collator
+
+    def __call__(self, records: Sequence[Record]) -> dict[str, Any]:
+        with self._clock.phase(BATCHES):
+            return self._collator(records)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the collator has
+        return getattr(self._collator, name)
 
 
 class _TimedSteps(StepLoader):
