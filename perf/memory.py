@@ -2,8 +2,8 @@
 
     python -m perf memory [--cases 5x20 9x60] [--rounds 3] [--out FOLDER]
 
-`9x60` is nine questions about a volume of 60 slices of 64 tokens, in one optimiser step. The job is that of `perf.job`, two
-steps long: gradients and the optimiser's states are there in the second. Sides:
+`9x60` is nine questions about a volume of 60 slices of 64 tokens, in one optimiser step, which is the whole job (that of
+`perf.job`). Sides:
 
     shared       the questions in one row, their slices once
     batch        separate, the questions of a step in one forward pass
@@ -27,8 +27,8 @@ from perf.workload import Workload
 
 SIDES = ("shared", "batch", "accumulated", "plain", "trl")
 CASES = {
-    "5x20": Case(task="volumes", size=Workload(questions=10), sides=SIDES),
-    "9x60": Case(task="volumes", size=Workload(questions=18, slices=60, group=9), sides=SIDES),
+    "5x20": Case(task="volumes", size=Workload(questions=5), sides=SIDES),
+    "9x60": Case(task="volumes", size=Workload(questions=9, slices=60, group=9), sides=SIDES),
 }
 FIGURES = ("process", "tensors")
 HEAD = ("case", "side", "process MiB", "tensors MiB", "process : shared", "tensors : shared")
