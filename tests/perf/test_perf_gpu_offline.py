@@ -72,6 +72,7 @@ def offline(tmp_path_factory):
     return out, set(json.loads(result.stdout.splitlines()[-1]))
 
 
+@pytest.mark.slow
 def test_the_dry_run_measures_every_case(offline):
     out, _ = offline
     title, *results = map(json.loads, (out / "gpu.jsonl").read_text().splitlines())
@@ -89,6 +90,7 @@ def test_the_dry_run_measures_every_case(offline):
             assert each["seconds"] == pytest.approx(sum(each["phases"].values()))
 
 
+@pytest.mark.slow
 def test_the_wheels_are_what_is_imported(offline):
     _, imported = offline
     by_module = importlib.metadata.packages_distributions()

@@ -165,4 +165,4 @@ def test_sizes_are_those_of_the_files(folder, tmp_path):
     write_rows(tmp_path, "pairs", [Row(id="a", images=("missing.png",), question="b", answer="c")])
     with pytest.raises(DataError, match=r"missing\.png does not exist") as raised:
         read_records(Job(data=tmp_path, model=folder / "model", task="pairs", questions=1))
-    assert raised.value.where == "pairs.plain.jsonl row 1"
+    assert raised.value.where == f"{tmp_path}/pairs.plain.jsonl row 1"

@@ -27,6 +27,7 @@ def test_a_step_of_shared_images_takes_less_than_its_questions_apart_in_one_pass
         assert side["process"] >= 0
 
 
+@pytest.mark.slow
 def test_the_report_has_every_side_at_equal_questions_a_step(monkeypatch, capsys, tmp_path):
     def here(benchmark, side, options, *, fix):
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]

@@ -246,7 +246,8 @@ def test_room_for_features_is_asked_for_before_the_first_step(family, data_of, r
     assert cache_bytes(prepare(recipe_of(family, data, "vision_cache=memory"), silent), tmp_path) == 0
 
 
-@pytest.mark.parametrize("kind", [pytest.param("memory", marks=pytest.mark.slow), "disk"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_two_processes_train_as_one(kind, data_of, recipe_of, tiny, tmp_path):
     data = data_of()
     run(recipe_of("qwen3_vl", data, "vision_cache=memory", "batch.size=4"), tmp_path / "one", silent)
