@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from collators.encoder import Encoder
 from collators.image_sets import Features
-from models.vision_cache import FOLDER
-from models.vision_key import PIXEL_RULE, package_versions
+from models.vision_cache import open_store
+from models.vision_key import PIXEL_RULE, json_hash, package_versions
 from models.vision_store import DiskStore
 from recipes.schema import Recipe
 
@@ -33,8 +30,7 @@ class PixelCache:
 
     def key(self, contents: Sequence[str], geometry: Mapping[str, Any]) -> str:
         """SHA-256 over the contents of the files, how they are shown, and what makes pixels of them."""
-        parts = {**self._shared, "contents": list(contents), "geometry": dict(geometry)}
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return json_hash({**self._shared, "contents": list(contents), "geometry": dict(geometry)})
 
     def find(self, key: str) -> Features | None:
         """Kept pixels; `None` if there are none."""
@@ -62,11 +58,4 @@ def open_pixel_cache(recipe: Recipe, encoder: Encoder, data: Path) -> PixelCache
     """
     if recipe.vision_cache != "pixels":
         return None
-    folder = Path(recipe.vision_cache_dir or data / FOLDER)
-    store = DiskStore(folder, int(recipe.vision_cache_gib * 2**30), _say)
-    return PixelCache(encoder.parts["image_processor"], store)
-
-
-def _say(line: str) -> None:
-    """For the user, beside whatever else a process says."""
-    sys.stderr.write(f"{line}\n")
+    return PixelCache(encoder.parts["image_processor"], open_store(recipe, data))

@@ -120,12 +120,11 @@ def open_vision_cache(
     """
     if recipe.vision_cache in ("off", "pixels"):
         return None
-    limit = int(recipe.vision_cache_gib * 2**30)
     store: FeatureStore
     if recipe.vision_cache == "memory":
-        store = MemoryStore(limit, _say)
+        store = MemoryStore(_limit(recipe), _say)
     else:
-        store = DiskStore(Path(recipe.vision_cache_dir or data / FOLDER), limit, _say)
+        store = open_store(recipe, data)
     groups = family_module(recipe.model.family).LAYOUT.groups
     space = FeatureSpace(
         image_processor=encoder.parts["image_processor"],
@@ -138,6 +137,19 @@ def open_vision_cache(
         versions=package_versions(),
     )
     return VisionCache(space, store, sets=sets)
+
+
+def open_store(recipe: Recipe, data: Path) -> DiskStore:
+    """The recipe's store on disk, by default in the folder of the dataset.
+
+    Raises:
+        UserError: The folder cannot be written.
+    """
+    return DiskStore(Path(recipe.vision_cache_dir or data / FOLDER), _limit(recipe), _say)
+
+
+def _limit(recipe: Recipe) -> int:
+    return int(recipe.vision_cache_gib * 2**30)
 
 
 def feature_bytes(model: PreTrainedModel, tokens: int) -> int:

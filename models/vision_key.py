@@ -68,7 +68,7 @@ class FeatureSpace:
         Returns:
             SHA-256, 64 hexadecimal digits.
         """
-        return _json_hash({"space": asdict(self), "contents": list(contents), "geometry": dict(geometry)})
+        return json_hash({"space": asdict(self), "contents": list(contents), "geometry": dict(geometry)})
 
 
 def patch_layer(model: nn.Module) -> str:
@@ -108,7 +108,7 @@ def tensors_hash(tensors: Iterable[tuple[str, Tensor]]) -> str:
 
 def config_hash(model: PreTrainedModel) -> str:
     """SHA-256 over the config of a model's vision tower."""
-    return _json_hash(model.config.vision_config.to_dict())
+    return json_hash(model.config.vision_config.to_dict())
 
 
 def device_name(device: torch.device) -> str:
@@ -123,5 +123,6 @@ def package_versions() -> tuple[tuple[str, str], ...]:
     return tuple((package, importlib.metadata.version(package)) for package in PACKAGES)
 
 
-def _json_hash(value: Any) -> str:  # noqa: ANN401 - JSON has no narrower type
+def json_hash(value: Any) -> str:  # noqa: ANN401 - JSON has no narrower type
+    """SHA-256 of a value as JSON, its keys sorted."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

@@ -12,11 +12,12 @@ import torch
 from PIL import Image as PILImage
 
 from benchmarks import schema
+from perf.bare import loader_of
 from perf.baselines import load, with_labels
 from perf.profile_side import prepared_job
 from perf.rows import read_rows
 from perf.stopwatch import Job
-from train.loader import Inputs, StepLoader
+from train.loader import Inputs
 from train.prepare import Prepared
 
 if TYPE_CHECKING:
@@ -102,16 +103,7 @@ class Opened:
 
 
 def _stream(prepared: Prepared) -> Iterator[Inputs]:
-    loader = StepLoader(
-        prepared.schedule,
-        prepared.train.records,
-        prepared.collator,
-        rank=0,
-        first=0,
-        total=prepared.steps,
-        pin=False,
-    )
-    for step in loader:
+    for step in loader_of(prepared):
         yield from step.batches
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from transformers import AutoProcessor, PrinterCallback
-from transformers.trainer_utils import SaveStrategy
+from transformers import AutoProcessor
 
 from benchmarks.images import image_size
 from benchmarks.schema import Answer, Image, Record, Source
@@ -22,12 +21,12 @@ from collators.packing import image_set
 from collators.sources import FolderImages
 from infer.engines.local import local_engine, prediction_blocks
 from models.registry import family_collator, family_module
+from perf.bare import bare_trainer
 from perf.rounds import MeasurementError
 from perf.rows import Row, read_rows, rows_file
 from perf.stopwatch import NEW_TOKENS, Job, Stopwatch, import_rest
 from recipes.load import load_recipe
 from recipes.schema import Recipe
-from train.arguments import training_arguments
 from train.cuts import Sample, Step, cut_step
 from train.loader import StepLoader
 from train.plan import Plan
@@ -214,11 +213,7 @@ def _trainer(
     plan = InOrder(samples, recipe.batch, seed=recipe.train.seed, processes=1, packed=collator.packs)
     total = plan.steps_per_epoch
     steps = StepLoader(plan, records, collator, rank=0, first=0, total=total, pin=False)
-    arguments = training_arguments(recipe, out, steps=total, quiet=True)
-    arguments.save_strategy = SaveStrategy.NO
-    trainer = GroundedTrainer(recipe, model, steps, validate=None, args=arguments, processing_class=processor)
-    trainer.remove_callback(PrinterCallback)
-    return trainer
+    return bare_trainer(recipe, model, processor, steps, out)
 
 
 def token_counts(collator: Collator, records: Sequence[Record]) -> dict[str, float]:

@@ -12,22 +12,19 @@ from typing import Any
 
 import torch
 from PIL import Image as PILImage
-from transformers import AutoModelForImageTextToText, Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_utils import SaveStrategy
+from transformers import AutoModelForImageTextToText, Trainer, TrainerCallback
 
 from benchmarks.dataset import image_root
 from benchmarks.schema import Record
 from collators.canvas import draw_canvas
 from collators.sources import FolderImages
+from perf.bare import bare_arguments, trainer_of
 from perf.canvas import stock_canvas
 from perf.paligemma import CHECK, StepSize
 from recipes.load import load_recipe
 from recipes.schema import Recipe
-from train.arguments import training_arguments
 from train.device_memory import PeakMemory
-from train.loader import StepLoader
 from train.prepare import Prepared, prepare
-from train.trainer import GroundedTrainer
 
 Draw = Callable[[Record], PILImage.Image]
 
@@ -99,24 +96,7 @@ def step_recipe(size: StepSize, folder: Path) -> Recipe:
 
 def our_trainer(prepared: Prepared, folder: Path, clock: Clock) -> Trainer:
     """The Trainer of `python -m train`, without its files."""
-    steps = StepLoader(
-        prepared.schedule,
-        prepared.train.records,
-        prepared.collator,
-        rank=0,
-        first=0,
-        total=prepared.steps,
-        pin=False,
-    )
-    return GroundedTrainer(
-        prepared.recipe,
-        prepared.model,
-        steps,
-        validate=None,
-        args=_arguments(prepared, folder),
-        processing_class=prepared.processor,
-        callbacks=[clock],
-    )
+    return trainer_of(prepared, folder, [clock])
 
 
 def stock_trainer(prepared: Prepared, folder: Path, clock: Clock) -> Trainer:
@@ -141,7 +121,7 @@ TRAINERS: dict[str, Callable[[Prepared, Path, Clock], Trainer]] = {
 
 
 def _plain_trainer(prepared: Prepared, folder: Path, clock: Clock, draw: Draw) -> Trainer:
-    arguments = _arguments(prepared, folder)
+    arguments = bare_arguments(prepared.recipe, folder, steps=prepared.steps)
     arguments.gradient_accumulation_steps = prepared.recipe.batch.accumulation
     arguments.train_sampling_strategy = "sequential"
     order = [
@@ -166,12 +146,6 @@ def enlarge_vocabulary(model: Path, rows: int) -> None:
     torch.manual_seed(0)
     loaded.resize_token_embeddings(rows, mean_resizing=False)
     loaded.save_pretrained(model)
-
-
-def _arguments(prepared: Prepared, folder: Path) -> TrainingArguments:
-    arguments = training_arguments(prepared.recipe, folder, steps=prepared.steps, quiet=True)
-    arguments.save_strategy = SaveStrategy.NO
-    return arguments
 
 
 def _stock_collator(prepared: Prepared, draw: Draw) -> Callable[[Sequence[Record]], dict[str, Any]]:

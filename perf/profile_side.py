@@ -11,20 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers import PrinterCallback
-from transformers.trainer_utils import SaveStrategy
-
 from benchmarks.dataset import write_dataset
 from collators.sources import FolderImages
 from infer.engines.local import local_engine, prediction_blocks
+from perf.bare import trainer_of
 from perf.ours import ROOT, job_recipe, read_records
 from perf.phase_hooks import PHASES, time_engine, time_trainer
 from perf.phases import REST, PhaseClock, added
 from perf.stopwatch import Job, import_rest
-from train.arguments import training_arguments
-from train.loader import StepLoader
 from train.prepare import Prepared, prepare
-from train.trainer import GroundedTrainer
 
 Figures = dict[str, dict[str, Any]]
 
@@ -54,31 +49,6 @@ def prepared_job(job: Job, *, share: bool, epochs: int = 1, overrides: Sequence[
         for parameter in prepared.model.parameters():
             parameter.sum()  # weights may be mapped from their file
         yield prepared
-
-
-def trainer_of(prepared: Prepared, folder: Path) -> GroundedTrainer:
-    """The Trainer of `python -m train`, without its files."""
-    loader = StepLoader(
-        prepared.schedule,
-        prepared.train.records,
-        prepared.collator,
-        rank=0,
-        first=0,
-        total=prepared.steps,
-        pin=False,
-    )
-    arguments = training_arguments(prepared.recipe, folder, steps=prepared.steps, quiet=True)
-    arguments.save_strategy = SaveStrategy.NO
-    trainer = GroundedTrainer(
-        prepared.recipe,
-        prepared.model,
-        loader,
-        validate=None,
-        args=arguments,
-        processing_class=prepared.processor,
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
 
 
 def profile_training(job: Job, *, share: bool, epochs: int = 1, cache: bool = False) -> Figures:

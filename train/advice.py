@@ -178,7 +178,7 @@ def _zero3(setup: _Setup, model: ModelSize) -> Iterator[_Change]:  # noqa: ARG00
 
     Neither Muon nor 4-bit weights can be cut into slices.
     """
-    if setup.recipe.train.optimizer == "muon" or setup.launch.sharding in ("zero3", "fsdp"):
+    if setup.recipe.train.optimizer == "muon" or setup.launch.cuts_weights:
         return
     whole = "" if setup.recipe.model.quantization == "none" else " and model.quantization=none"
     for processes in (setup.launch.processes,) if setup.launch.processes > 1 else (2, 4, 8):

@@ -51,6 +51,11 @@ class Launch:
         """Whether DeepSpeed holds the model."""
         return self.sharding in ("zero2", "zero3")
 
+    @property
+    def cuts_weights(self) -> bool:
+        """Whether no process holds all weights, so that all must make the same passes."""
+        return self.sharding in ("zero3", "fsdp")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
@@ -141,7 +146,7 @@ def bytes_stored(weight: Weight, recipe: Recipe, launch: Launch) -> float:
 
 def state_parts(weights: list[Weight], recipe: Recipe, launch: Launch) -> list[Part]:
     """Everything that lives from step to step, and what sharing it needs; per process."""
-    share = launch.processes if launch.sharding in ("zero3", "fsdp") else 1
+    share = launch.processes if launch.cuts_weights else 1
     trained = sum(weight.count for weight in weights if weight.trained)
     compute = 4 if recipe.train.precision == "fp32" else 2
     parts = [Part("weights", _split(sum(w.count * bytes_stored(w, recipe, launch) for w in weights), share))]

@@ -129,7 +129,7 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
     family.freeze(model, recipe.freeze)
     model = family.adapt(model, recipe.adapter, seed=recipe.train.seed)
     if recipe.batch.share_images:
-        family.share_images(model, lockstep=current_launch().sharding in ("zero3", "fsdp"))
+        family.share_images(model, lockstep=current_launch().cuts_weights)
     if not uses_deepspeed():
         master_weights(model)
     kept = _keep_features(feed, model)
@@ -151,17 +151,17 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
 
 def _keep_features(feed: Feed, model: PreTrainedModel) -> VisionCache | None:
     """Has the collator look vision features up, and the model put those in their place that it must compute."""
-    recipe, sharding = feed.recipe, current_launch().sharding
+    recipe, launch = feed.recipe, current_launch()
     precision = recipe.train.precision
     if precision == "fp32":
         computed = "weights"
     else:
-        computed = f"{sharding if sharding in ('zero2', 'zero3', 'fsdp') else 'autocast'} {precision}"
+        computed = f"{launch.sharding if launch.deepspeed or launch.cuts_weights else 'autocast'} {precision}"
     sets = len(feed.train.lengths) + (0 if feed.validation is None else len(feed.validation.lengths))
     kept = open_vision_cache(recipe, model, feed.encoder, Path(recipe.data.dataset), precision=computed, sets=sets)
     if kept is not None:
         feed.collator.kept = kept
-        family_module(recipe.model.family).keep_features(model, kept, lockstep=sharding in ("zero3", "fsdp"))
+        family_module(recipe.model.family).keep_features(model, kept, lockstep=launch.cuts_weights)
     return kept
 
 

@@ -143,8 +143,8 @@ class GenerativeValidation:
     def _predict(self, model: PreTrainedModel, folder: Path, step: int) -> None:
         prepared = self.prepared
         cache, configured = model.config.use_cache, model.generation_config
-        sharding = current_launch().sharding
-        whole = sharding not in ("zero3", "fsdp")
+        launch = current_launch()
+        whole = not launch.cuts_weights
         model.eval()
         try:
             job = Job(
@@ -153,7 +153,7 @@ class GenerativeValidation:
                 out=folder,
                 blocks=prediction_blocks(self.records, prepared.recipe, prepared.encoder, whole=whole),
                 settings={"step": step},
-                lockstep=sharding == "zero3",
+                lockstep=launch.sharding == "zero3",
             )
             predict(
                 job,
@@ -165,7 +165,7 @@ class GenerativeValidation:
                     FolderImages(image_root(self.data)),
                     kept=self._kept(),
                     whole=whole,
-                    lockstep=sharding == "zero3",
+                    lockstep=launch.sharding == "zero3",
                 ),
                 lambda seconds, _: self._manifest(step, seconds),
             )

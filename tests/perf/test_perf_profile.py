@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perf.__main__ import main
+from perf.bare import trainer_of
 from perf.phase_hooks import (
     BATCHES,
     HEAD,
@@ -23,7 +24,7 @@ from perf.phase_hooks import (
 )
 from perf.phases import REST, PhaseClock, added
 from perf.profile import CASES, run_profile
-from perf.profile_side import MEASURES, prepared_job, profile_training, trainer_of
+from perf.profile_side import MEASURES, prepared_job, profile_training
 from perf.stopwatch import Job
 from perf.workload import Workload, write_workload
 
